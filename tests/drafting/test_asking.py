@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.asking import check_names, check_searches, searches
+from tuner.drafting.asking import check_flags_exist, check_search_options, flags_to_search
 from tuner.drafting.searches import Known
 from tuner.errors import StudyError
 
@@ -19,7 +19,7 @@ def asked(command: str, *answers: str, flags: tuple[Flag, ...] = ()) -> tuple[li
         said.append(prompt)
         return next(left)
 
-    found = searches(Known(words=command.split(), cores=4, flags=flags), say=said.append, ask=answer)
+    found = flags_to_search(Known(words=command.split(), cores=4, flags=flags), say=said.append, ask=answer)
     assert next(left, None) is None
     return [str(one) for one in found], said
 
@@ -77,24 +77,26 @@ def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
     monkeypatch.chdir(tmp_path)
     Path("exp.yaml").write_text("data: {batch_size: 8, workers: }\n")
     command = Known(words=["python", "train.py", "--config=exp.yaml", "exp.ini"], cores=4)
-    check_searches(["exp.yaml:data.batch_size=8,16"], command)
+    check_search_options(["exp.yaml:data.batch_size=8,16"], command)
     with pytest.raises(StudyError) as refused:
-        check_searches([search], command)
+        check_search_options([search], command)
     assert all(word in str(refused.value) for word in words), refused.value
 
 
 def test_a_file_of_a_search_may_lie_in_any_folder() -> None:
     flag = "../lr=0.1/exp.yaml:lr"
     known = Known(words=["train.py", flag.removesuffix(":lr")], cores=4, flags=[Flag(names=(flag,), value="1")])
-    assert [(search.parameter, str(search)) for search in searches(known, [f"{flag}=1,2"])] == [("lr", f"{flag}=1,2")]
+    assert [(search.parameter, str(search)) for search in flags_to_search(known, [f"{flag}=1,2"])] == [
+        ("lr", f"{flag}=1,2")
+    ]
 
 
 def test_a_misspelt_flag_is_refused_with_the_name_that_is_most_like_it() -> None:
     flags = (Flag(names=("data.loader.num_workers",)), Flag(names=("lr",)))
     known = Known(words=["python", "train.py"], cores=4, flags=flags, reader="hydra", knows_all=True)
-    check_names(["data.loader.num_workers=0,2", "num_workers=0,2"], known)
+    check_flags_exist(["data.loader.num_workers=0,2", "num_workers=0,2"], known)
     for search, words in (("data.loader.num_worker=0,2", "did you mean data.loader.num_workers?"), ("x=1", "lr")):
         with pytest.raises(StudyError) as refused:
-            check_names([search], known)
+            check_flags_exist([search], known)
         assert f"{search}: the script has no flag" in str(refused.value)
         assert words in str(refused.value)

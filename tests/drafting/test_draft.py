@@ -13,11 +13,11 @@ from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
-from tuner.drafting.asking import searches
+from tuner.drafting.asking import flags_to_search
 from tuner.drafting.command_lines import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
 from tuner.drafting.printed import PrintedLines, PrintedProgress
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
+from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
@@ -60,7 +60,7 @@ def drafted(
     words = shlex.split(command) if isinstance(command, str) else command
     found = draft(typed_command(words), devices=devices)
     known = known_of(found, replace(watched, uses=tuple(USES)), free_batch=free_batch)
-    return with_searches(found, searches(known, asked), known)
+    return with_searches(found, flags_to_search(known, asked), known)
 
 
 def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
@@ -156,20 +156,20 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     found = drafted(command, COUNTED, free_batch=True)
     device = Device(name="cuda:0", model="a card", uuid="GPU-1", mem_total_mib=total)
     uses = [DeviceUse(device=device, util_pct=busy, mem_peak_mib=1000.0, worked=True)]
-    batch, workers = sorted(with_more_values(found.searches, uses), key=lambda one: one.parameter)
+    batch, workers = sorted(with_larger_values(found.searches, uses), key=lambda one: one.parameter)
     assert batch.values == tuple(4 << power for power in range(int(math.log2(largest // 4)) + 1))
     assert (workers.values != found.searches[1].values) is waits
     named = drafted(command, COUNTED, ["batch-size=8,16", "workers=0,2"])
-    assert {*with_more_values(named.searches, uses)} == {*named.searches}
+    assert {*with_larger_values(named.searches, uses)} == {*named.searches}
     last = drafted(command, COUNTED, ["compile=True,False", "workers=0,2"])
-    assert with_more_values(last.searches, uses)[0].parameter == ("workers" if waits else "compile")
+    assert with_larger_values(last.searches, uses)[0].parameter == ("workers" if waits else "compile")
 
 
 def test_many_more_workers_than_cores_are_only_tried_where_a_person_names_them() -> None:
     for cores, typed, largest, limit in [(1, 0, 8, None), (2, 0, 8, 16), (16, 4, 64, None), (2, 40, 40, None)]:
         known = Known(words=["train.py", "--workers", str(typed)], cores=cores)
         idle = [use._replace(util_pct=5.0) for use in USES]
-        (workers,) = with_more_values(searches(known), idle)
+        (workers,) = with_larger_values(flags_to_search(known), idle)
         assert (max(workers.values), growth_limit(workers)) == (largest, limit)
 
 
@@ -227,7 +227,7 @@ def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monk
     known = Known(words=command.split(), cores=4, flags=flags)
     assert launch_shown_by(known) == "megatron"
     known = replace(known, launch=launch_shown_by(known))
-    found = with_searches(draft(typed_command(command.split()), devices="cpu:2"), searches(known), known)
+    found = with_searches(draft(typed_command(command.split()), devices="cpu:2"), flags_to_search(known), known)
     assert [search.parameter for search in found.searched] == ["num_workers"]
     watched = replace(COUNTED, uses=tuple(USES), devices="cpu:2")
     Path("made.yaml").write_text(study_text("made", found, watched, launch=known.launch))
@@ -235,7 +235,7 @@ def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monk
     assert spec.space["micro_batch_size"].choices == (2, 1, 4, 8, 16, 32, 64)
     assert {"num_workers", "tensor_model_parallel_size"} <= spec.space.keys()
     lone = Known(words=["pretrain_gpt.py"], cores=4, flags=flags)
-    assert searches(replace(lone, launch="megatron")) == ()  # nothing else needs to vary
+    assert flags_to_search(replace(lone, launch="megatron")) == ()  # nothing else needs to vary
 
 
 def test_a_device_that_did_nothing_is_left_out() -> None:

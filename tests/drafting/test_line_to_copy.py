@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.cli.plan import script
-from tuner.drafting.asking import searches, searches_with_placeholders
+from tuner.drafting.asking import flags_to_search, flags_with_placeholders
 from tuner.drafting.draft import Draft, draft, with_searches
 from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
@@ -105,7 +105,7 @@ def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
         draft(typed_command(command), devices="cpu:1"),
     )
     known = known_of(made, watched)
-    return with_searches(made, searches(known, ["workers=1,2"]), known), watched
+    return with_searches(made, flags_to_search(known, ["workers=1,2"]), known), watched
 
 
 def study_of(command: Sequence[str]) -> str:
@@ -195,7 +195,7 @@ def test_a_line_to_copy_is_in_shell_quoting() -> None:
 
 def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:
     typed, asked = typed_command(["A={b}", "sh", "-c", "x {n} {other}"]), ["n=1,2", "b=3,4", "c=5,6"]
-    named = searches_with_placeholders(asked, Known(words=typed.words, env=typed.env, cores=1))
+    named = flags_with_placeholders(asked, Known(words=typed.words, env=typed.env, cores=1))
     made = draft(typed, devices="cpu:1", searches=named)
     trainer = CommandTrainer(TrainerSpec.model_validate(made.trainer))
     plan = trainer.plan(trainer.cases()[0], made.config, make_slot(tmp_path))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.drafting.making import Wanted, make_study
-from tuner.drafting.writing import origin_line, with_asked
+from tuner.drafting.writing import origin_line, with_search_options
 from tuner.errors import StudyError, TunerError
 
 
@@ -53,7 +53,7 @@ TYPED = ["python", "train.py", "-b", "8"]
 def made(tmp_path: Path) -> Path:
     """A study file of a command whose flag `--num-workers` is 1 without being typed."""
     file = tmp_path / "made.yaml"
-    file.write_text(with_asked(f"{origin_line(TYPED)}\n{MADE}", ["j=0,2"]))
+    file.write_text(with_search_options(f"{origin_line(TYPED)}\n{MADE}", ["j=0,2"]))
     return file
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.count import Flag, Signature, TrainingCounts
-from tuner.drafting.asking import check_searches, search_lines, searches
+from tuner.drafting.asking import check_search_options, flags_to_search, search_lines
 from tuner.drafting.draft import growth_limit
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed
 from tuner.errors import StudyError
@@ -17,7 +17,7 @@ COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --
 
 def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = False) -> dict[str, SearchedFlag]:
     known = Known(words=command.split(), cores=4, flags=flags, free_batch=free)
-    return {one.parameter: one for one in searches(known, asked)}
+    return {one.parameter: one for one in flags_to_search(known, asked)}
 
 
 def test_a_search_is_read() -> None:
@@ -33,7 +33,7 @@ def test_a_search_is_read() -> None:
         ("headless=on,off", "headless", (False, True), True),
         ("tag=1.2.3,16-mixed,8g,7x,.5", "tag", ("1.2.3", "16-mixed", "8g", "7x", 0.5), None),
     ]:
-        (one,) = searches(Known(words=COMMAND, cores=4), [asked])
+        (one,) = flags_to_search(Known(words=COMMAND, cores=4), [asked])
         assert (one.parameter, one.values, one.current) == (parameter, values, typed)
 
 
@@ -74,7 +74,7 @@ def test_batch_and_accumulation_vary_only_together() -> None:
     assert list(found("train.py --batch-size 8 --accum 1")) == ["batch_size"]
     assert found(command, "batch-size=8,64")["batch_size"].changes_learning
     assert "grad_accum_steps" not in found(command, free=True)
-    lines = list(search_lines(list(found(command).values()), free=False, most=growth_limit))
+    lines = list(search_lines(list(found(command).values()), free=False, growth_limit=growth_limit))
     assert any("the total batch stays" in line for line in lines)
 
 
@@ -118,7 +118,7 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
         "channels-last": (False, True),
     }
     known = Known(words=["train.py", "-b", "16"], cores=4, flags=FLAGS, on_gpu=True)
-    switches = {one.parameter: (one.flag, one.ordered, one.is_switch) for one in searches(known)[3:]}
+    switches = {one.parameter: (one.flag, one.ordered, one.is_switch) for one in flags_to_search(known)[3:]}
     assert switches == {
         "channels-last": ("channels-last", (False, True), True),
         "compile": ("compile", ("False", "True"), False),
@@ -177,8 +177,8 @@ def test_the_value_of_the_command_is_always_among_the_values_and_the_first() -> 
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
     def read() -> None:
-        check_searches(asked, Known(words=COMMAND, cores=4))
-        searches(Known(words=COMMAND, cores=4), asked)
+        check_search_options(asked, Known(words=COMMAND, cores=4))
+        flags_to_search(Known(words=COMMAND, cores=4), asked)
 
     with pytest.raises(StudyError, match=words):
         read()
@@ -187,8 +187,8 @@ def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> No
 @given(st.sampled_from(["num_envs", "lr", "opt", "seed"]), st.text(min_size=1))
 def test_values_that_a_study_cannot_hold_are_refused_before_a_run(flag: str, text: str) -> None:
     with suppress(StudyError):
-        check_searches([f"{flag}={text}"], Known(words=COMMAND, cores=4))
-        for search in searches(Known(words=COMMAND, cores=4), [f"{flag}={text}"]):
+        check_search_options([f"{flag}={text}"], Known(words=COMMAND, cores=4))
+        for search in flags_to_search(Known(words=COMMAND, cores=4), [f"{flag}={text}"]):
             assert ParameterSpec.model_validate({"choices": search.values})
             assert all(value_text(value).isprintable() for value in search.values)
 
@@ -235,7 +235,7 @@ def counted(*, ranks: int = 1, micro_batches: float = 1.0, normed: float | None 
 def test_parts_of_a_batch_keep_their_size_where_a_batch_norm_takes_means_over_them() -> None:
     training = counted(micro_batches=4.0, normed=8.0)
     known = Known(words=shlex.split("train.py --batch-size 8 --grad-accum-steps 4"), cores=4, training=training)
-    assert [flag.parameter for flag in searches(known, ()) if flag.varies] == []
+    assert [flag.parameter for flag in flags_to_search(known, ()) if flag.varies] == []
 
 
 def test_a_batch_in_camel_case_is_a_batch() -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.trainers.typed_command import imported_modules, split_variables, syntax_tree
+from tuner.tools.checkup.importing import imported_modules
+from tuner.trainers.typed_command import split_variables, syntax_tree
 
 
 def test_variables_before_the_program_are_no_words() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
+from tuner.cli.changed_run import changed_study
 from tuner.cli.hints import (
     above_the_line,
     closing,
@@ -37,7 +38,7 @@ from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import changed_study, globs_of, load, select, stands_in
+from tuner.study import globs_of, load, select, stands_in
 from tuner.trainers.registry import open_trainer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]

@@ -14,6 +14,7 @@ from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench
+from tuner.cli.slurm_job import script_header
 from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
@@ -136,7 +137,7 @@ def plan(
     planned = list(plans)
     # the script: the header of a job, and for each config its remarks, its values and its commands
     if launcher == "slurm":
-        for line in _job_of(bench, planned).header(bench.spec.devices_for(devices), bench.spec.name):
+        for line in script_header(_job_of(bench, planned), bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
     for line in options.stand_in(bench.spec, study):
         options.comment(line)

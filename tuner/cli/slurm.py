@@ -14,6 +14,7 @@ from types import FrameType
 from rich.console import Console
 
 from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown, say
+from tuner.cli.slurm_job import device_names, job_options
 from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_study
@@ -94,7 +95,7 @@ def resources(spec: StudySpec, devices: str | None) -> Mapping[str, str | int]:
     """
     if shutil.which("sbatch") is None:
         raise TunerError("there is no SLURM here: `sbatch` is not found; submit from a login node of the cluster")
-    return spec.slurm.options(spec.devices_for(devices))
+    return job_options(spec.slurm, spec.devices_for(devices))
 
 
 def submit(
@@ -159,7 +160,7 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
 
     def source_of(spec: StudySpec) -> DeviceSource:
         """Return the devices that a trial has in the job, by name alone."""
-        names = spec.slurm.device_names(spec.devices)
+        names = device_names(spec.slurm, spec.devices)
         of_trial = names[: spec.devices_of_trial(len(names) // spec.slurm.nodes)]
         return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in of_trial), "slurm")
 

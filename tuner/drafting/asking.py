@@ -1,4 +1,4 @@
-"""Reads which flags a person wants searched, from options or from answers."""
+"""Chooses which flags of a command a study searches: by the options `--search`, or by what a person answers."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,38 +15,42 @@ from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanc
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
 
+GrowthLimit = Callable[[SearchedFlag], int | None]
+"""Returns the size up to which a search may double the largest value of a flag; None where the values may not grow."""
 SWITCH_VALUES = {"true", "false", "on", "off", "yes", "no"}
 """The values of a flag that is on or off."""
 
 
-def searches(
+def flags_to_search(
     known: Known,
-    asked: Sequence[str] = (),
+    options: Sequence[str] = (),
     *,
     say: Callable[[str], None] = lambda _: None,
     ask: Callable[[str], str] | None = None,
-    most: Callable[[SearchedFlag], int | None] = lambda _: None,
+    growth_limit: GrowthLimit = lambda _: None,
 ) -> tuple[SearchedFlag, ...]:
-    """Return the flags to search: those that options name, or else those that are proposed, as a person changes them.
+    """Return the flags that a study searches, each with its values, and the flags that are computed from these.
+
+    They are the flags that `options` name. Without options they are the proposed flags, which a person may change.
 
     Args:
         known: what is known of the command.
-        asked: the options `--search`, such as `num_workers=0,2,4`.
-        say: shows a line.
-        ask: shows a question, and returns the line that a person types; None where nobody is asked. Then precision
-            stays as it is, unless `known` allows it to vary: it may change what is learnt.
-        most: returns the size up to which the values of a flag may grow during the search; None where they may not.
+        options: the values of the options `--search`, such as `num_workers=0,2,4`.
+        say: shows a line to the person.
+        ask: shows a question, and returns the line that the person types; None where nobody is asked. Without a person,
+            the precision varies only if `known` allows it, because it may change what is learnt.
+        growth_limit: how far the values of a flag may grow during the search.
 
     Raises:
         StudyError: for an option that cannot be used, and where there is nothing to search.
     """
-    if asked:
-        chosen = [_search_of(text, known) for text in asked]
+    if options:
+        chosen = [_flag_of_option(text, known) for text in options]
         names = [search.parameter for search in chosen]
         if twice := [name for name in names if names.count(name) > 1]:
             raise StudyError(f"{twice[0]} is searched more than once; list all its values together")
     elif ask:
-        chosen = _chosen_by_person(known, say, ask, most)
+        chosen = _flags_by_person(known, say, ask, growth_limit)
     else:
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
         if not chosen and not known.launch:  # a launch has a space of its own
@@ -54,10 +58,13 @@ def searches(
     return balanced(known, chosen)
 
 
-def check_searches(asked: Sequence[str], known: Known) -> None:
-    """Raise StudyError for a `--search` that is wrong whatever flags the script has: it needs no run to be refused."""
-    for text in asked:
-        flag, equals, values = _parts(text, known)
+def check_search_options(options: Sequence[str], known: Known) -> None:
+    """Raise StudyError for a `--search` that is wrong in itself, such as one without values after its equals sign.
+
+    This is checked before the first run. Whether the script has the flag is known only after it.
+    """
+    for text in options:
+        flag, equals, values = _split_option(text, known)
         is_name = re.fullmatch(r"[A-Za-z][\w./-]*|.+:[\w.-]+", flag)
         has_no_values = equals and not values.strip(", ")
         if not is_name or has_no_values:
@@ -68,28 +75,30 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
             _named_values(flag, values)  # raises for a value that is wrong
 
 
-class _Parts(NamedTuple):
-    """The parts of a `--search`."""
+class _SearchOption(NamedTuple):
+    """The parts of one `--search`, such as `num_workers=0,2,4`."""
 
     flag: str
     """The flag without leading dashes, or FILE:KEYS, such as `train.yaml:train.batch_size`."""
     equals: str
-    """`=`; empty where no values are named."""
+    """`=`; empty where the option names no values."""
     values: str
+    """The values as typed, such as `0,2,4` or `8..1024`."""
 
 
-def _parts(text: str, known: Known) -> _Parts:
-    """Return the parts of a `--search`. The name of a file of the command may have an equals sign."""
+def _split_option(text: str, known: Known) -> _SearchOption:
+    """Return the parts of a `--search`, split at the first equals sign that is not in the name of a file."""
     text = text.lstrip("-")
     file = next((name for name in named_files(known.words) if text.startswith(f"{name}:")), "")
     flag, equals, values = text.removeprefix(file).partition("=")
-    return _Parts(file + flag, equals, values)
+    return _SearchOption(file + flag, equals, values)
 
 
 def _check_file(text: str, flag: str, words: Sequence[str]) -> None:
-    """Raise StudyError for a `--search FILE:KEYS` whose file the command does not name, or has no value of these keys.
+    """Raise StudyError for a `--search FILE:KEYS` where the command does not name the file, or the file lacks the keys.
 
-    A file that cannot be read is not judged: it may be relative to another folder.
+    `text` is the option, `flag` its part FILE:KEYS, and `words` are the command. A file that cannot be read raises no
+    error, because it may be relative to another folder.
     """
     file, _, keys = flag.rpartition(":")
     if file not in (named := named_files(words)):
@@ -103,29 +112,31 @@ def _check_file(text: str, flag: str, words: Sequence[str]) -> None:
 
 
 def _most_alike(name: str, names: Iterable[str]) -> str:
-    """Return the question whether the user meant the known name that is most like theirs; empty where none is alike."""
+    """Return `did you mean X?` for the one of `names` that is most like `name`; empty where none is alike."""
     alike = get_close_matches(name, names, n=1)
     return f"did you mean {alike[0]}?" if alike else ""
 
 
-def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
-    """Return the searched flags whose placeholders, such as `{lr}`, are typed: even the first run needs their values.
+def flags_with_placeholders(options: Sequence[str], known: Known) -> list[SearchedFlag]:
+    """Return the searched flags whose placeholders, such as `{lr}`, stand in the typed command.
 
-    Raises the errors of `check_searches`.
+    Even the first run needs a value in their place. Raises the errors of `check_search_options`.
     """
-    check_searches(asked, known)
-    return [_search_of(text, known) for text in asked if _has_placeholder(known, _parts(text, known).flag)]
+    check_search_options(options, known)
+    return [
+        _flag_of_option(text, known) for text in options if _has_placeholder(known, _split_option(text, known).flag)
+    ]
 
 
-def _search_of(text: str, known: Known) -> SearchedFlag:
-    """Return the flag and the values that a `--search` names.
+def _flag_of_option(text: str, known: Known) -> SearchedFlag:
+    """Return the flag that one `--search` names, with the values to search.
 
-    Its forms are `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` and `amp=true,false`.
+    The option has one of four forms: `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or `amp=true,false`. The
+    value that the command uses already is always among the values.
 
-    The value that the command has already is always among the values. Raises StudyError for a flag that the script does
-    not have, and for values that it cannot have.
+    Raises StudyError for a flag that the script does not have, and for values that the flag cannot have.
     """
-    _, equals, values = _parts(text, known)
+    _, equals, values = _split_option(text, known)
     flag, in_script, setting = _named_flag(text, known)
     # `batch_size`
     if not equals:
@@ -153,21 +164,16 @@ class _NamedFlag(NamedTuple):
     """The flag that a `--search` names."""
 
     flag: str
-    """Its name as the script spells it, or else as the person does."""
+    """The flag's name as the script spells it, or else as the person does."""
     in_script: Flag | None
     """The script's own flag; None where the script is not known to have it, or the command has its placeholder."""
     setting: Setting | None
-    """The value that the command gives it; None where the command does not name it."""
+    """The value that the command gives the flag; None where the command does not name it."""
 
 
 def _named_flag(text: str, known: Known) -> _NamedFlag:
-    """Return the flag that a `--search` names, by its name, as the script has it, and as the command sets it.
-
-    The name is spelled as in the script, or else as the person spells it. There is no flag of the script where it is
-    not known to have it, or where the command has its placeholder. Raises StudyError for a flag that the script does
-    not have.
-    """
-    flag = _parts(text, known).flag
+    """Return the flag that a `--search` names. Raises StudyError where the script is known not to have this flag."""
+    flag = _split_option(text, known).flag
     has_placeholder = _has_placeholder(known, flag)
     of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
     in_script = None if has_placeholder else next(of_name, None)
@@ -180,19 +186,19 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
-def check_names(asked: Sequence[str], known: Known) -> None:
+def check_flags_exist(options: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` of a flag that the script does not have."""
-    for text in asked:
+    for text in options:
         _named_flag(text, known)
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:
-    """Return a flag that a `--search` names without values, with values around its number in the command.
+    """Return the flag of a `--search` without values: it gets the proposed values, or sizes around the typed number.
 
-    Raises StudyError where the command has no number for it.
+    Raises StudyError where neither is known.
     """
     names = {flag, as_parameter(flag)}
-    for search in proposed(replace(known, free_batch=True)):  # a person who names a size frees it
+    for search in proposed(replace(known, free_batch=True)):  # who names the batch size lets it vary
         if search.parameter in names:
             return search
     if setting is None or not setting.value.isdecimal():
@@ -212,22 +218,24 @@ def _doublings_between(flag: str, values: str) -> tuple[int, ...]:
 
 
 def _has_placeholder(known: Known, flag: str) -> bool:
-    """Return whether the command, or a variable before it, has a flag's placeholder."""
+    """Return whether the typed command, or a variable before it, has a flag's placeholder, such as `{lr}`."""
     return f"{{{as_parameter(flag)}}}" in " ".join((*known.env.values(), *known.words))
 
 
-def _chosen_by_person(
-    known: Known, say: Callable[[str], None], ask: Callable[[str], str], most: Callable[[SearchedFlag], int | None]
+def _flags_by_person(
+    known: Known, say: Callable[[str], None], ask: Callable[[str], str], growth_limit: GrowthLimit
 ) -> list[SearchedFlag]:
-    """Return the proposed flags as a person changes them, who is also asked whether the precision may vary.
+    """Show the proposed flags to a person, and return the flags that the answers choose.
 
-    The question is asked again after an answer that cannot be used. `say`, `ask` and `most`: see `searches`.
+    A first question is about all flags but the precision, and is repeated until its answer can be used. A second
+    question asks whether the precision may vary. `say`, `ask` and `growth_limit`: see `flags_to_search`.
     """
     by_name = {search.parameter: search for search in proposed(known)}
     shown = {name: search for name, search in by_name.items() if not search.is_precision}
-    # what is proposed, without the precision
+    # the first question
     if shown:
-        for line in search_lines(balanced(known, list(shown.values())), free=known.free_batch, most=most):
+        proposals = balanced(known, list(shown.values()))
+        for line in search_lines(proposals, free=known.free_batch, growth_limit=growth_limit):
             say(line)
         longest = max(shown.values(), key=lambda search: len(search.values))
         example = f"{longest.flag}={','.join(map(value_text, longest.values))}"
@@ -241,7 +249,7 @@ def _chosen_by_person(
             chosen = _with_changes(shown, ask(question).split(), known)
         except StudyError as error:
             say(str(error))
-    # the precision, which only a person may allow to vary
+    # the second question
     precision = [search for name, search in by_name.items() if search.is_precision and name not in chosen]
     question = f"May the precision vary, too ({' '.join(map(str, precision))})? It may change what is learnt. [y/N] "
     if precision and ask(question).strip().lower() in {"y", "yes"}:
@@ -250,16 +258,17 @@ def _chosen_by_person(
 
 
 def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
-    """Return parameter → its search after the changes that a person types: `FLAG=8,16` sets one, `FLAG=` removes one.
+    """Return the flags to search by parameter: the `shown` flags after the changes that a person typed as `texts`.
 
-    Raises StudyError for a text that cannot be used, and where nothing is left.
+    A text `FLAG=8,16` sets the values of a flag or adds it, and `FLAG=` removes it. Raises StudyError for a text that
+    cannot be used, and where no flag is left.
     """
     left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
     settings = [text for text in texts if not text.endswith("=")]
-    check_searches(settings, known)
+    check_search_options(settings, known)
     chosen = {name: search for name, search in shown.items() if as_parameter(search.flag) not in left_out}
     for text in settings:
-        search = _search_of(text, known)
+        search = _flag_of_option(text, known)
         chosen[search.parameter] = search
     if not chosen:
         raise StudyError(no_proposal(known))
@@ -267,19 +276,15 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
 
 
 def search_lines(
-    searched: Sequence[SearchedFlag],
-    *,
-    free: bool,
-    most: Callable[[SearchedFlag], int | None],
-    precision: Sequence[SearchedFlag] = (),
+    searched: Sequence[SearchedFlag], *, free: bool, growth_limit: GrowthLimit, precision: Sequence[SearchedFlag] = ()
 ) -> Iterator[str]:
-    """Yield a line for each flag that is searched or kept, the command's own value first.
+    """Yield a line for the person about each flag: its values, the command's own first, and what they change.
 
     Args:
-        searched: the flags.
+        searched: the flags that vary, and those that keep their value because others would change what is learnt.
         free: whether sizes may vary that change what is learnt.
-        most: returns the size up to which a flag's values grow; None where they do not.
-        precision: flags of the precision that nobody was asked about, and that are left as they are.
+        growth_limit: how far the values of a flag may grow during the search.
+        precision: flags of the precision that are not searched, because nobody has allowed it.
     """
     for search in searched:
         remark = ""
@@ -289,8 +294,8 @@ def search_lines(
             remark = f"  (kept: others change what is learnt; {option('free_batch')} frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"
-        largest_size = most(search)
-        growth = f", then more while it pays (to {largest_size})" if largest_size else ""
+        limit = growth_limit(search)
+        growth = f", then more while it pays (to {limit})" if limit else ""
         yield f"  {search}{growth}{remark}"
     if precision:
         named = option("search")
@@ -299,25 +304,25 @@ def search_lines(
 
 
 def _value_of_text(text: str) -> Value:
-    """Return the value that a text in the command stands for: a number, if a study can hold it, or else the text."""
+    """Return the value that `text` has in the command: a number, if a study can hold it, or else the text."""
     number = _number(text)
-    return text if number is None or _complaint("", [number]) else number
+    return text if number is None or _why_no_choices("", [number]) else number
 
 
 def _named_values(flag: str, text: str) -> tuple[Value, ...]:
-    """Return the values of a flag that a `--search` lists with commas between, each once.
+    """Return the values of a flag that a `--search` lists, such as `8,16`, without repetitions.
 
     Raises StudyError for a value that the flag cannot have.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     values = tuple(dict.fromkeys(_value_of_word(flag, word) for word in words))
-    if complaint := _complaint(flag, values):
+    if complaint := _why_no_choices(flag, values):
         raise StudyError(complaint)
     return values
 
 
-def _complaint(flag: str, values: Sequence[Value]) -> str | None:
-    """Return why a study cannot hold the values of a flag; None where it can."""
+def _why_no_choices(flag: str, values: Sequence[Value]) -> str | None:
+    """Return why no study can have these values as the choices of a flag; None where it can."""
     try:
         ParameterSpec.model_validate({"choices": values})
     except ValidationError as error:
@@ -326,10 +331,10 @@ def _complaint(flag: str, values: Sequence[Value]) -> str | None:
 
 
 def _value_of_word(flag: str, word: str) -> Value:
-    """Return the value of a flag that a word names: a number, or else the word itself.
+    """Return the value that a person typed as one word of a `--search`: a number, or else the word itself.
 
-    Raises StudyError for a word that is not a value of the flag, or is a number in a spelling that programs do not
-    read: `50'000`, `050`, other digits, `inf`.
+    Raises StudyError for a size that is no whole number, and for a number in a spelling that programs may not read:
+    `50'000`, `050` or `inf`.
     """
     number = _number(word)
     shown = word if len(word) <= 60 else f"{word[:60]}…"
@@ -346,9 +351,9 @@ def _value_of_word(flag: str, word: str) -> Value:
 
 
 def _number(text: str) -> int | float | None:
-    """Return a number that is written plainly, as `50`, `.5` or `1e-4`; None for any other text, also for `050`.
+    """Return a number that is written as `50`, `.5` or `1e-4`; None for any other text, also for `050`.
 
-    Whole numbers of more than 300 digits become infinite.
+    A whole number of more than 300 digits becomes infinite.
     """
     if not re.fullmatch(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", text):
         return None

@@ -1,4 +1,4 @@
-"""The settings in a command as a person typed it, such as `--batch-size 32`, and placeholders for their values."""
+"""Reads the settings of a typed command, such as `--batch-size 32`, and puts placeholders in place of their values."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 """The flags with a number of ranks."""
 WORLD = "world_size"
-"""A flag with the number of ranks, or of machines: it counts as that of ranks only where another flag agrees."""
+"""A flag with the number of ranks or of machines. It is taken for that of ranks only if another flag says the same."""
 TOTAL_RANKS = ("num_processes",)
 """Those of `RANKS` that count the ranks of all machines; the others count those of each machine."""
 NODES = ("nnodes", "num_nodes", "num_machines")
@@ -27,7 +27,7 @@ _SWITCH = "{flag:"
 
 
 class Setting(NamedTuple):
-    """A name and its value in a command line, as `--batch-size 32`."""
+    """A flag or option with its value in a command line, such as `--batch-size 32` or `lr=0.1`."""
 
     name: str
     """The flag's name as typed, without leading dashes."""
@@ -90,7 +90,7 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
 
 
 def ranks(words: Sequence[str]) -> int | None:
-    """Return the number of ranks on a machine that a command line asks for; None where it names none."""
+    """Return the number of ranks on each machine that a command line asks for; None where no flag says it."""
     numbers = [setting for setting in settings(words) if setting.value.isdecimal()]
     for setting in numbers:
         count = int(setting.value)
@@ -101,7 +101,7 @@ def ranks(words: Sequence[str]) -> int | None:
 
 
 def nodes(words: Sequence[str]) -> int:
-    """Return the number of machines that a command line asks for; 1 where it names none."""
+    """Return the number of machines that a command line asks for; 1 where no flag says it."""
     texts = [setting.value for setting in settings(words) if setting.parameter in NODES]
     return next((int(text) for text in texts if text.isdecimal() and int(text) > 1), 1)
 
@@ -126,12 +126,12 @@ class WordChange(NamedTuple):
     """The words that a probe has, with placeholders."""
 
     def is_named_in(self, text: str) -> bool:
-        """Return whether a text, such as an error, has the name of the changed flag."""
+        """Return whether a text, such as an error message, contains the name of the changed flag."""
         name = re.split("[= ]", self.instead)[0].lstrip("-")
         return len(name) > 2 and any(form in text for form in (name, name.replace("-", "_")))
 
     def __str__(self) -> str:
-        """Return the change in words, with what its placeholders stand for."""
+        """Return the change in words, such as `adds --master-port {port} (a free port, …)`."""
         facts = [_FACTS[name] for name in sorted(placeholders([self.instead])) if name in _FACTS]
         meaning = f" ({', '.join(facts)})" if facts else ""
         return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.instead}{meaning}"
@@ -148,10 +148,10 @@ class Template(NamedTuple):
 def template(
     words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()
 ) -> Template:
-    """Return a command line with placeholders for what is searched, and for what the tuner sets in each probe.
+    """Return a typed command with placeholders for the searched flags, and for what the tuner sets in each probe.
 
     The tuner sets the number of ranks, the output folder and the launcher's port, for example. A searched flag that the
-    command lacks is appended, unless its placeholder is typed somewhere. Words that stay have their braces doubled, so
+    command lacks is appended, unless its placeholder is typed somewhere. All other words have their braces doubled, so
     that a typed `{x}` is no placeholder.
 
     Args:
@@ -167,7 +167,7 @@ def template(
     typed = settings(words, flags, searched)
     for setting in typed:
         of_search = (placeholder for flag, placeholder in searched.items() if setting.is_called(flag))
-        placeholder = next(of_search, _launch_fact(setting, words))  # for what the tuner sets itself, or else None
+        placeholder = next(of_search, _launch_fact(setting, words))
         if placeholder is None:
             continue
         name = literal[setting.word].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
@@ -183,7 +183,7 @@ def template(
             literal[words.index(f"--{flag}")] = placeholder
             changes.append(WordChange(f"--{flag}", placeholder))
         elif not is_typed and not has_placeholder:
-            added = _words_of_added(flag, placeholder, words, flags)
+            added = _words_that_add(flag, placeholder, words, flags)
             literal += added
             changes.append(WordChange("", " ".join(added)))
     return Template(tuple(_with_port(literal, changes)), tuple(changes))
@@ -191,19 +191,19 @@ def template(
 
 def command_with_values(
     words: Sequence[str],
-    literal: Sequence[str],
+    template_words: Sequence[str],
     values: Mapping[str, object],
     own: Mapping[str, object],
     facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
-    """Return the command that a person typed, with the values of a config in place of the typed ones.
+    """Return the command that a person typed, with the values of a config in place of the typed values.
 
-    All other words stay as typed. A flag that was not typed is added only if the config changes its value. The words
-    and their template are compared from left to right.
+    All other words stay as typed. A flag that was not typed is added only if the config changes its value. The typed
+    words and the words of their template are compared from left to right.
 
     Args:
         words: the words as typed.
-        literal: the words of its template, which may have more: added flags, and a port for a launcher.
+        template_words: the words of its template, which may be more, for added flags and a launcher's port.
         values: parameter → its value in the config.
         own: parameter → the value that the command uses by itself, such as a flag's default.
         facts: the values of placeholders that are typed, such as `{out_dir}`.
@@ -213,12 +213,12 @@ def command_with_values(
     """
     line: list[str] = []
     changed = {name: value for name, value in values.items() if own.get(name) != value}
-    typed_left, template_left = list(words), list(literal)
+    typed_left, template_left = list(words), list(template_words)
     while typed_left and template_left:
         word = template_left.pop(0)
         names = placeholders([word])
         is_added = not names and word != literal_text(typed_left[0], {})
-        if is_added:  # a flag that was not typed, and after it its value
+        if is_added:  # a flag that was not typed; the next word is its value
             value = template_left.pop(0) if template_left else ""
             names_of_value = placeholders([value])
             is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
@@ -235,10 +235,11 @@ def command_with_values(
     return (*fill(line, {**facts, **values}), *fill(template_left, changed))  # flags at the end: only changed ones
 
 
-def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
-    """Return the words that add a flag to a command, in the form of its other flags, such as `--flag=value`.
+def _words_that_add(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
+    """Return the words that add a flag with its placeholder to a command, in the form of its other flags.
 
-    The flag is spelled as in the script, or else like the flags that are typed.
+    That form is `--flag value`, `--flag=value` or `flag=value`. The flag is spelled as in the script, or else with
+    dashes or underscores like the typed flags.
     """
     if placeholder.startswith(_SWITCH):
         return [placeholder]
@@ -256,9 +257,9 @@ def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
-    """Return a text with doubled braces, so that they are literal in a template: `{x}` becomes `{{x}}`.
+    """Return a text with doubled braces, which are literal in a template: `{x}` becomes `{{x}}`.
 
-    The placeholders in `searched` keep their braces, and so do facts of a launch such as `{out_dir}`. But behind a
+    The placeholders of `searched`, and those that the tuner fills, such as `{out_dir}`, keep their braces. Behind a
     dollar all braces are doubled, so that a typed `${x}` is no reference to a variable of the study.
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
@@ -267,7 +268,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
 
 
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
-    """Return the placeholder for a value that the tuner sets in each probe, such as `{out_dir}`; None for any other."""
+    """Return the placeholder for a setting that the tuner sets in each probe, such as `{out_dir}`; None for others."""
     name, value = setting.parameter, setting.value
     folders = (
         *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir"),
@@ -300,9 +301,10 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
 
 
 def _with_port(words: Sequence[str], changes: list[WordChange]) -> Sequence[str]:
-    """Return a command with a port of its own for its launcher, so that two probes at once do not share the usual port.
+    """Return a command in which the launcher gets the port `{port}`, because probes at one time cannot share a port.
 
-    What is added is appended to `changes`. A command that says where its ranks meet stays as it is.
+    The added words are also appended to `changes`. A command stays as it is if it has no launcher, or says itself where
+    its ranks meet.
     """
     names = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
     if names & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:  # the command says where its ranks meet
@@ -325,8 +327,8 @@ def _is_flag(word: str) -> bool:
     return bool(re.match(r"--?[A-Za-z]", word))
 
 
-def deaf_script(words: Sequence[str]) -> str | None:
-    """Return the shell script that a command starts, if it ignores its arguments: then added flags change nothing.
+def script_without_flags(words: Sequence[str]) -> str | None:
+    """Return the shell script that a command starts, if the script ignores its arguments, so that flags are lost.
 
     Returns None for any other command, and for a script that cannot be read.
     """

@@ -11,7 +11,7 @@ OTHER_WAYS = (
 )
 """How a command can be made to show its progress where nothing counts inside."""
 NOT_LET_IN = "no Python process of the command let the counting in, as with `python -I` or in a container"
-"""Why nothing was counted inside a command that has no process which counts."""
+"""Why nothing was counted inside a command: the counting did not start in any of its processes."""
 
 
 class Output:
@@ -22,7 +22,7 @@ class Output:
         self.evidence = probe.Evidence()
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Take lines into account; those that are messages to the tuner are left out."""
+        """Read new lines of the run; only what the command has printed is used, not messages to the tuner."""
         for line in lines:
             if line.stream == "console":
                 self.texts.append(line.text)
@@ -30,13 +30,13 @@ class Output:
 
     @property
     def cause(self) -> str:
-        """The exception that began a crash, or else the last line."""
+        """Why the command ended, as far as its lines show: the exception that began a crash, or else the last line."""
         failure = self.evidence.failure()
         return failure.detail if failure else self.evidence.last_words()
 
     @property
     def crash(self) -> str | None:
-        """The exception with which some process has probably ended; None where no line shows one."""
+        """The exception that has probably ended some process; None where no line shows one."""
         return None if self.evidence.fatal_t_s is None else self.cause
 
 
@@ -50,7 +50,7 @@ def complaint(
         exit_code: its exit code; None where it was ended while it ran.
         seconds: how long it was watched.
         plan: how it was started.
-        is_counting: whether its Python counts steps inside, and no optimizer has made one.
+        is_counting: whether its Python could count steps, but no optimizer has made one.
         steps: the optimizer steps that were counted.
     """
     took = probe.duration(seconds)
@@ -73,7 +73,7 @@ def complaint(
 def _no_progress(output: Output, seconds: float, *, is_counting: bool, steps: int) -> str:
     """Return why a command that still runs shows no progress, and what the user can do.
 
-    `is_counting`: whether its Python counts inside, and no optimizer has made a step. `steps`: the steps counted.
+    `is_counting` and `steps`: see `complaint`.
     """
     took = probe.duration(seconds)
     last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])

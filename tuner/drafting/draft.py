@@ -1,4 +1,4 @@
-"""A draft: the study of a command line before it runs, with what it searches and on which devices."""
+"""A draft: what is known of the study of a command before its file is written: the command, the flags, the devices."""
 
 import math
 import os
@@ -20,7 +20,7 @@ from tuner.trainers.typed_command import TypedCommand
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """The study of a command line, as far as it is known before the command runs."""
+    """The study of a command: first as it is typed, and after the first run with the flags that are searched."""
 
     command: TypedCommand
     searches: tuple[SearchedFlag, ...]
@@ -40,8 +40,8 @@ class Draft:
     def env(self) -> dict[str, str]:
         """The environment variables of the study: those of the preset and those typed before the command.
 
-        A searched variable has its placeholder as its value, unless the command has a setting of the same name: then
-        that is searched.
+        A searched variable has its placeholder as its value. Where the command has a setting of the same name, that
+        setting is searched instead, and the variable stays.
         """
         of_preset = PRESETS[self.likely[0]].env if self.likely else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
@@ -60,19 +60,19 @@ class Draft:
 
     @property
     def searched(self) -> tuple[SearchedFlag, ...]:
-        """The flags that are parameters of the study."""
+        """The flags that are parameters of the study: all but the computed ones."""
         return tuple(search for search in self.searches if not search.computed)
 
     @property
     def computed(self) -> dict[str, str]:
-        """The flags that follow from others, and their arithmetic."""
+        """Computed flag, by its parameter → its arithmetic, such as `32 / {batch_size}`."""
         return {search.parameter: search.computed for search in self.searches if search.computed}
 
     @property
     def config(self) -> Config:
-        """The config with which the command is watched: the values that it uses by itself.
+        """The config of the first run: parameter → the value that the command uses by itself.
 
-        With 0 workers of the data loader, it has no parameter that needs them.
+        With 0 workers of the data loader, parameters that need workers are left out.
         """
         config = {search.parameter: search.first for search in self.searched}
         if self._workers_parameter and not config[self._workers_parameter]:
@@ -81,16 +81,16 @@ class Draft:
 
     @property
     def trainer(self) -> dict[str, Any]:
-        """The section `trainer` of the study file for the first run, which shows how the progress is followed."""
+        """The section `trainer` of a study for the first run, in which steps are counted inside."""
         options = {"command": self.template.words, "env": self.env, "computed": self.computed, "files": self.files}
         options["count"] = "inside"
         return {"name": "command", "python": self.python, "options": options}
 
     @property
     def unset(self) -> dict[str, Value]:
-        """The searched flags that are not typed: parameter → the script's default. A probe of it leaves the flag out.
+        """Parameter of a searched flag that is not typed → the script's default, with which a probe leaves it out.
 
-        Only flags with a value are among them: neither switches, nor values in files.
+        Neither switches nor values in files are among them.
         """
         names = [search.flag for search in self.searched]
         typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
@@ -110,26 +110,26 @@ class Draft:
 
     @property
     def varies(self) -> bool:
-        """Whether a flag has more than one value."""
+        """Whether any flag has more than one value."""
         return any(search.varies for search in self.searches)
 
     @property
     def keeps_iterations(self) -> bool:
-        """Whether an iteration has the same samples with all values, so that iterations/s compare configs."""
+        """Whether an iteration has as many samples in each config, so that iterations/s compare configs."""
         return all(search.keeps_iterations for search in self.searches)
 
     def space(self) -> dict[str, dict[str, Any]]:
-        """Return the section `space` of the study file."""
+        """Return the section `space` of the study file: parameter → its values, as the file writes them."""
         return {search.parameter: self._space_entry(search) for search in self.searched}
 
     @property
     def _workers_parameter(self) -> str:
-        """The parameter with the number of the data loader's workers, if 0 is among its values; otherwise empty."""
+        """The parameter with the number of the loader's workers, if 0 is among its values; otherwise an empty text."""
         with_zero = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
         return with_zero[0].parameter if with_zero else ""
 
     def _needs_workers(self, parameter: str) -> bool:
-        """Return whether a parameter has an effect only with workers of the data loader, and some configs have none."""
+        """Return whether a parameter has an effect only with loader workers, and some configs have no workers."""
         return bool(self._workers_parameter) and Role.OF_WORKERS.has(parameter)
 
     def _space_entry(self, search: SearchedFlag) -> dict[str, Any]:
@@ -146,8 +146,8 @@ class Draft:
 def growth_limit(search: SearchedFlag) -> int | None:
     """Return the size up to which a search may double a flag's largest value: four times that value, or its `most`.
 
-    Returns None where the values may not grow: where a person has chosen them, for a single value, where a value is not
-    a size, and where the largest is `most` already.
+    Returns None where the values may not grow: a person has chosen them, there is only one, a value is not a whole
+    number, or the largest is `most` already.
     """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
     are_sizes_alone = len(sizes) == len(search.values)
@@ -165,7 +165,7 @@ def draft(
     python: str | None = None,
     searches: Sequence[SearchedFlag] = (),
 ) -> Draft:
-    """Return a command line as a study, before it is watched.
+    """Return the draft of a command's study before the first run.
 
     Args:
         command: the command.
@@ -187,12 +187,15 @@ def draft(
 
 
 def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
-    """Return a draft that searches these flags. Raises StudyError for a flag that its script ignores."""
+    """Return a draft that searches these flags; `known` is what the first run has shown.
+
+    Raises StudyError where a flag would be added to a shell script that ignores its arguments.
+    """
     chosen = {search.flag for search in searches}
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
     added = [change.instead for change in drafted.template.changes if not change.typed]
-    if added and (script := command_lines.deaf_script(drafted.command.words)):
+    if added and (script := command_lines.script_without_flags(drafted.command.words)):
         raise StudyError(
             f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
             f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'

@@ -1,4 +1,4 @@
-"""Makes the study file of a typed command: watches the command, asks what is searched, and writes the file."""
+"""Makes the study file of a typed command: runs the command once, asks what to search, and writes the file."""
 
 import os
 import re
@@ -11,13 +11,13 @@ from typing import Any
 
 from tuner.count import ProcessCounts
 from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
-from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
+from tuner.drafting import writing
+from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
+from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
-from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
@@ -28,7 +28,7 @@ from tuner.trainers.typed_command import TypedCommand, split_variables, typed_co
 STUDIES = Path("studies")
 """The folder of the study files."""
 ELSEWHERE = ("srun", "docker", "podman")
-"""Programs that let a service start the training, which is then no child of the program."""
+"""Programs that let a service start the training, so that the training is no child process of the program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class Wanted:
     runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
-        """Raises StudyError for an unknown preset, a name that no study can have, and two ways to name the space."""
+        """Raise StudyError for an unknown preset, an impossible name, and for both `--launch` and `--search`."""
         if self.launch and self.search:
             raise StudyError(
                 f"--launch and {option('search')} both name the space; write further parameters into the study file"
@@ -69,9 +69,9 @@ class Wanted:
 
     @property
     def free(self) -> list[str]:
-        """The parts of the training that configs may change: `batch`, `precision`, or both.
+        """The parts of the training that configs may change: `batch`, `precision`, both or none.
 
-        The precision may change, too, where `--search` names a flag of it.
+        The options allow a part by name. A `--search` of a flag such as `--dtype` allows the precision, too.
         """
         searched = " ".join(self.search or ())
         names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
@@ -85,7 +85,7 @@ class Wanted:
     def check_free(self, file: Path) -> None:
         """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
-            origin = shell_join(command_of_file(file) or ())
+            origin = shell_join(writing.command_of_file(file) or ())
             how = f"was made from another command, {origin[:200]}" if origin else "exists"
             raise StudyError(f"{file} {how}; give {option('force')} to overwrite it, or another {option('name')}")
 
@@ -99,9 +99,9 @@ def make_study(
     ask: Callable[[str], str] | None = None,
     to_search: bool = False,
 ) -> str:
-    """Make the study file of a command after a first run, and return how other commands name the study.
+    """Run a command once, write its study file, and return how other commands of the tuner name the study.
 
-    That is its name, or the path of its file where this is not in the usual folder.
+    They name it by its name, or by the path of its file where the file is not in the usual folder.
 
     Args:
         command: the words as typed.
@@ -109,28 +109,28 @@ def make_study(
         say: shows a line.
         warn: shows a line that must not be missed.
         ask: shows a question, and returns what the person types; None where nobody is asked.
-        to_search: whether a search follows. Then a file that was made from the same command is used as it is, and a
-            study in which nothing varies is refused.
+        to_search: whether a search follows. Then an existing file of the same command is used without a first run, and
+            StudyError is raised where no flag has several values.
 
     Raises:
-        StudyError: where another file is in the way; with `to_search`, where the file of this command has another space
-            than the options name, or nothing may vary.
-        TrainerError: where the command cannot be understood.
+        StudyError: where a file of another command exists; with `to_search`, also where the file of this command has
+            another space than the options name, or no flag has several values.
+        TrainerError: where the first run shows no progress.
         DeviceError: where devices cannot be read.
     """
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
     known_as = name if file == STUDIES / f"{name}.yaml" else str(file)
-    made_from = split_variables(tuple(command_of_file(file) or ()))
+    made_from = split_variables(tuple(writing.command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
-        _check_same_options(file, wanted)
+        _check_options_of_file(file, wanted)
         say(f"{file} was made from this command, so it is used; {option('force')} replaces it")
         return known_as
     wanted.check_free(file)
-    wanted = _with_typed_cards(wanted, typed)
+    wanted = _with_devices_of_variable(wanted, typed)
     # the study before the first run, which needs the values of typed placeholders; a wrong `--search` is refused now
-    searches = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
+    searches = flags_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, searches=searches)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
@@ -140,7 +140,7 @@ def make_study(
     # the study file
     if wanted.launch:
         say(f"probes run on {_devices_in_words(drafted.devices)}")
-        text = launch_text(name, drafted, wanted.launch)
+        text = writing.launch_text(name, drafted, wanted.launch)
     else:
         ask = None if wanted.yes or wanted.search else ask
         had_a_first_run = (folder / "init").exists()
@@ -153,15 +153,15 @@ def make_study(
                     folder.rmdir()
                 say("the first run is not kept; rerun to start again")
             raise
-    text = with_asked(text, wanted.search or ())  # a line in it keeps the `--search` options for the next call
+    text = writing.with_search_options(text, wanted.search or ())
     write_study(file, text, say, warn=warn)
     return known_as
 
 
-def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
-    """Return the options, with the cards of a CUDA_VISIBLE_DEVICES before the command as the devices.
+def _with_devices_of_variable(wanted: Wanted, typed: TypedCommand) -> Wanted:
+    """Return the options with the devices that a CUDA_VISIBLE_DEVICES before the command names, if it stands there.
 
-    Raises StudyError where `--devices` names other ones, and DeviceError for cards that cannot be taken.
+    Raises StudyError where `--devices` names other devices, and DeviceError for cards that do not exist here.
     """
     cards = typed.env.get(VISIBLE_CARDS)
     if cards is None:
@@ -176,10 +176,10 @@ def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
     return replace(wanted, devices=devices)
 
 
-def _check_same_options(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where the options name another space or other devices than the study file was made with.
+def _check_options_of_file(file: Path, wanted: Wanted) -> None:
+    """Raise StudyError where the options differ from those with which an existing study file was made.
 
-    Without options about them, any file of the command will do.
+    Only options about the devices and the space are compared. An option that is not given differs from nothing.
     """
     if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
@@ -192,11 +192,11 @@ def _check_same_options(file: Path, wanted: Wanted) -> None:
             f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
             f"devices to go on with the file, or give another {option('name')}, or {option('force')} to overwrite it"
         )
-    asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
-    is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
-    has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
+    has_same_search = not wanted.search or sorted(writing.search_options_of(file)) == sorted(wanted.search)
+    has_same_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
+    kept_parts = spec.trainer.options.get("keeps")  # parts of the training that no config of the file may change
     kept = [part for part in wanted.free if isinstance(kept_parts, list) and part in kept_parts]
-    if is_as_asked and has_launch and not kept:
+    if has_same_search and has_same_launch and not kept:
         return
     searched = " ".join(f"{name}={','.join(map(value_text, part.values))}" for name, part in spec.space.items())
     keeps = f", and keeps {' and '.join(kept)}" if kept else ""
@@ -217,9 +217,10 @@ def _watched_text(
     ask: Callable[[str], str] | None,
     to_search: bool,
 ) -> str:
-    """Watch a command, ask what to search, and return the text of its study file. Its output goes to `folder`.
+    """Run a command once, ask what to search, and return the text of its study file.
 
-    The other parameters and the errors are those of `make_study`.
+    `folder` is the study's folder for results: the output of the first run goes to its folder `init`. The other
+    parameters and the errors are those of `make_study`.
     """
     longest = duration(longest_start_s(wanted.seconds))
     on = _devices_in_words(drafted.devices)
@@ -231,35 +232,37 @@ def _watched_text(
 
     def check(processes: Sequence[ProcessCounts]) -> None:
         """Raise StudyError for a `--search` of a flag that the script does not have."""
-        check_names(wanted.search or (), known_of(drafted, Watched(processes=tuple(processes))))
+        check_flags_exist(wanted.search or (), known_of(drafted, Watched(processes=tuple(processes))))
 
     watched = first_run(name, drafted, folder / "init", wanted.seconds, check)
-    for line in first_run_lines(watched):
+    for line in writing.first_run_lines(watched):
         say(line)
 
-    def most(search: SearchedFlag) -> int | None:
-        """Return the size up to which a search may double the values of a flag; None where it may not."""
-        (with_more,) = with_more_values([search], watched.uses)
-        return growth_limit(with_more)
+    def limit_with_larger(search: SearchedFlag) -> int | None:
+        """Return the growth limit of a flag that has its larger values, which `chosen` below gets only at the end."""
+        (with_larger,) = with_larger_values([search], watched.uses)
+        return growth_limit(with_larger)
 
     # what is searched
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
     if not wanted.search:
         known = replace(known, launch=launch_shown_by(known))
-    chosen = with_more_values(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
+    flags = flags_to_search(known, wanted.search or (), say=say, ask=ask, growth_limit=limit_with_larger)
+    chosen = with_larger_values(flags, watched.uses)
     drafted = with_searches(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
         raise StudyError(no_variation(drafted.searched, known))
-    text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
-    if not ask:  # a person who was asked has seen them
-        lines = search_lines(drafted.searches, free=wanted.free_batch, most=growth_limit, precision=drafted.precision)
-        for line in lines:
+    text = writing.study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
+    if not ask:  # `flags_to_search` shows the flags only to a person who is asked
+        for line in search_lines(
+            drafted.searches, free=wanted.free_batch, growth_limit=growth_limit, precision=drafted.precision
+        ):
             say(line)
     return text
 
 
 def _devices_in_words(devices: str) -> str:
-    """Return in words the devices that a study names, such as `cpu:2`, `auto`, `auto:2` or `2,3`."""
+    """Return a study's `devices` in words: `2 cards` for `auto:2`, `the CPU, as 2 ranks` for `cpu:2`."""
     kind, _, count = devices.partition(":")
     if kind == "cpu":
         return f"the CPU, as {number_of(count, 'rank')}" if count else "the CPU"
@@ -269,9 +272,10 @@ def _devices_in_words(devices: str) -> str:
 
 
 def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Callable[[str], None]) -> None:
-    """Write the file of a study, and say what it searches besides what the file shows; `warn` as of `make_study`.
+    """Write the text of a study to its file, and show the parameters that its ready-made spaces add to the file's own.
 
-    Only its owner can read the file if it holds a key; otherwise it has the mode of new files.
+    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say` and
+    `warn` are those of `make_study`.
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
@@ -279,7 +283,7 @@ def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Call
     if keys := exposed(spec):  # `write_files` has made it readable by its owner alone
         warn("\n".join([*keys, f"only you can read {file}"]))
     else:
-        umask = os.umask(0o077)  # the only way to read it is to set it
+        umask = os.umask(0o077)  # Python reads the mask only by setting it
         os.umask(umask)
         with suppress(OSError):
             path.chmod(0o666 & ~umask)
@@ -289,7 +293,7 @@ def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Call
 
 
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
-    """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
+    """Show the parameters that a study has only from its ready-made spaces (`launch`), with their values."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     device_count = None
     with suppress(DeviceError):  # unknown on another machine than that of the devices

@@ -37,17 +37,18 @@ class CommandOutcome(NamedTuple):
 
 
 def outcome_of(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return what the search has found for a typed command, after writing the files that the line to copy needs.
+    """Return what the search has found for a typed command, as lines for the person, and the line to copy.
 
-    `view` is what is stored about the command's case. The last line says how many configs failed, if any did.
+    The files that the line to copy needs are written. `view` is what is stored about the command's case. The last line
+    says how many configs failed, if any did.
     """
     failed = export.failed_configs(view, bench.folder)
-    outcome = _outcome_without_failures(bench, view, command)
+    outcome = _outcome_of_measured(bench, view, command)
     return outcome._replace(lines=(*outcome.lines, failed)) if failed else outcome
 
 
-def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return what `outcome_of` returns, without the line about configs that failed."""
+def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
+    """Return what `outcome_of` returns, without its line about configs that failed."""
     best, trainer = view.best, bench.trainer
     if best is None:
         return CommandOutcome((str(export.result(export.summary(view))),))
@@ -55,20 +56,20 @@ def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: 
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
-    own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
-    # the command stays as it is: nothing is faster, or nobody knows what is
+    own_line = f"your command: {_speed(own, view)}{_share_of_peak_in_words(own)}"
+    # the command stays as it is, because its own config is the best, or speeds are unknown
     is_own_best = own is not None and own.launch == best.launch
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
-    # another config may replace it: both speeds, what changes, one doubt, and the line to copy
+    # another config is better: both speeds, the changed values, doubts, and the line to copy
     gained = export.gain(view, own) if own else None
     changes = _changed_values(bench, trainer, view, own_values)
-    same = _compared_trainings(own, best) if own else ()
+    same = _learning_compared(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
-    best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{_gain_in_words(gained)}"
+    best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
     most = 2 if view.loaded else 1  # a busy machine must not hide another doubt
@@ -82,21 +83,25 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.Case
     ranks = len(bench.devices)
     best = view.best.config if view.best else {}
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
-    consequences = dict.fromkeys(trainer.learning, "; this changes what is learnt")
-    consequences |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # these are computed
+    remarks = dict.fromkeys(trainer.learning, "; this changes what is learnt")
+    remarks |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # of computed values
     typed = {parameter.name: parameter.own for parameter in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
-        if name not in before:  # its condition is not met by the own config, although the command may name it
+        if name not in before:  # the own config does not meet its condition; the typed command may name it still
             if after[name] != typed.get(name):
                 yield f"  {name}: {after[name]} (not used before)"
         elif name not in after:
             yield f"  {name}: {before[name]} (not used any more)"
         elif str(before[name]) != str(after[name]):
-            yield f"  {name}: {before[name]} → {after[name]}{consequences.get(name, '')}"
+            yield f"  {name}: {before[name]} → {after[name]}{remarks.get(name, '')}"
 
 
 def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return the line to copy, after writing the files that it needs; none where the study's command was changed."""
+    """Return the line to copy for the best config, and a line for the person about each file that it needs.
+
+    The files are written: copies of configuration files, with the best values. The result is empty where the command in
+    the study file was changed by hand.
+    """
     trainer, case = bench.trainer, Case(name=view.name)
     best = view.best.config if view.best else {}
     folder = best_folder(case.name)
@@ -115,18 +120,16 @@ def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequenc
 
 
 def best_folder(case: str, member: int | None = None) -> str:
-    """Return the folder for the output of a training with the best config of a case, below the study's folder.
+    """Return the folder, below the study's, for the output of a training with a case's best config.
 
-    Each member of a front has a folder of its own, named by its trial.
+    A study of several objectives has several best configs, the members of a front. Each `member`, the number of a
+    trial, has a folder of its own.
     """
     return f"best/{case}" if member is None else f"best/{case}/{member:04d}"
 
 
 def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
-    """Return the line to copy for a config of a study; None where the study was not made from a typed command.
-
-    The other parameters and cases are those of `line_to_copy`.
-    """
+    """Return what `line_to_copy` returns for the typed command from which a study file was made; None without one."""
     command = command_of_file(find(bench.asked_for))
     return line_to_copy(bench, case, config, command, folder) if command else None
 
@@ -134,8 +137,8 @@ def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str
 def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:
     """Return a typed command with the values of a config, as a line for a shell.
 
-    `folder` is that of its output, below the study's folder. None where the trainer takes no command, and where the
-    command in the study file was changed by hand, so that it no longer belongs to the typed one.
+    `folder` is the folder for its output, below the study's folder. Returns None where the trainer takes no command,
+    and where the command in the study file was changed by hand, so that it no longer belongs to the typed one.
     """
     trainer = bench.trainer
     if not isinstance(trainer, CommandTrainer):
@@ -143,13 +146,13 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     ranks = len(bench.devices)
     own_values = trainer.with_computed(bench.space_for(case).own or {}, ranks)
     values = trainer.with_computed(config, ranks)
-    with reserved_port() as port:  # a person starts the line later, so it only names a port that is free now
+    with reserved_port() as port:  # a port that is free now: a person starts the line later
         slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
     copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config, ranks)}
     facts = trainer.values(case, config, slot)
     path_folder = program_folder(bench.spec.trainer.python)
     program = shutil.which(typed_command(command).words[0])
-    if program and Path(program).parent == path_folder:  # the shell finds it there without help
+    if program and Path(program).parent == path_folder:  # the folder is in the shell's PATH already
         path_folder = None
     template = bench.spec.trainer.command
     variables = variables_to_name(bench.spec, trainer.plan(case, config, slot).env, ranks)
@@ -202,14 +205,14 @@ def command_line(
     return shell_join(map(escaped, with_copies(line, copies)), env)
 
 
-def _training(config: Standing) -> TrainingCounts | None:
-    """Return what was counted inside a config's newest probe; None where nothing was."""
+def _newest_counts(config: Standing) -> TrainingCounts | None:
+    """Return what was counted inside the newest probe of a config in which something was counted; None without one."""
     return next((trial.probe.training for trial in reversed(config.trials) if trial.probe.training), None)
 
 
 def _time_shares(config: Standing) -> Iterator[str]:
-    """Yield a line with the shares of a training's time that go to data, evaluation and saves; none where uncounted."""
-    training = _training(config)
+    """Yield a line with the shares of a training's time that data, evaluation and saves take; no line if uncounted."""
+    training = _newest_counts(config)
     if training is None or training.shares is None:
         return
     shares = training.shares
@@ -218,12 +221,12 @@ def _time_shares(config: Standing) -> Iterator[str]:
     yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
-    """Yield a line that says whether the best config learns the same as the command, by counts of the first steps.
+def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
+    """Yield a line that says whether the best config learns the same as `own`, the config of the typed command.
 
-    There is none where one of the two was not counted inside the training.
+    What was counted inside the first steps of both trainings decides. Without counts of both, there is no line.
     """
-    before, after = _training(own), _training(best)
+    before, after = _newest_counts(own), _newest_counts(best)
     if before is None or after is None:
         return
     if changed := differences(before.signature, after.signature):
@@ -237,10 +240,13 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
 
 
 def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
-    """Return in words why the command stays as it is: speeds are unknown, or no other config is better."""
-    reasons = [reason for config in view.configs if (reason := view.unlike_best(config))]  # speeds cannot be compared
-    if reasons:
-        why = f"which config is faster is unknown, because {reasons[0]}"
+    """Return the line that says why the command stays as it is: speeds are unknown, or no other config is better.
+
+    `own` is the config with the typed values, None where it was not measured.
+    """
+    incomparable = next(filter(None, map(view.unlike_best, view.configs)), None)
+    if incomparable:
+        why = f"which config is faster is unknown, because {incomparable}"
     elif own is None or own.launch != best.launch:  # another config is the best
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
@@ -254,8 +260,11 @@ def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -
 
 
 def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
-    """Return in words that another config measured more, but not by more than the errors; None where none did."""
-    rival = view.chosen.instead_of if view.chosen else None  # it measured more than the own config, which was chosen
+    """Return in words that another config measured more than `own`, but within the errors; None where none did.
+
+    `own` is the config with the typed values, and the best of the case.
+    """
+    rival = view.chosen.instead_of if view.chosen else None
     if rival is None:
         return None
     times = Quantity(rival.value, rival.widened_error).over(Quantity(own.value, own.widened_error))
@@ -265,7 +274,10 @@ def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
 
 
 def _gain_in_words(gained: export.BestGain | None) -> str:
-    """Return how many times as fast the best is, with its pauses where these are known; empty where it is unknown."""
+    """Return in words how many times as fast as the typed command the best config is; empty where it is unknown.
+
+    Where the pauses of the training are known, such as evaluations, the number counts them, too.
+    """
     if gained is None or not gained.times:
         return ""
     over = " over the whole training" if gained.overall else ""
@@ -273,21 +285,17 @@ def _gain_in_words(gained: export.BestGain | None) -> str:
 
 
 def _speed(config: Standing | None, view: export.CaseView) -> str:
-    """Return a config's speed with its error, or else its objective; `not measured` for None."""
+    """Return in words the speed of a config with its error, or the value of another objective; None: not measured."""
     if config is None:
         return "not measured"
+    mean = f" (mean of {config.readings})" if config.readings > 1 else ""
     if unit := export.SPEEDS.get(view.objective):
-        return f"{export.with_error(config.value, config.widened_error)} {unit}{_mean_note(config)}"
+        return f"{export.with_error(config.value, config.widened_error)} {unit}{mean}"
     speed = "" if config.samples_per_s is None else f", {export.figure(config.samples_per_s)} samples/s"
-    return f"{config.value:.1f} {view.objective}{speed}{_mean_note(config)}"
+    return f"{config.value:.1f} {view.objective}{speed}{mean}"
 
 
-def _mean_note(config: Standing) -> str:
-    """Return ` (mean of 3)` for a config that was measured three times; empty for one that was measured once."""
-    return f" (mean of {config.readings})" if config.readings > 1 else ""
-
-
-def _of_peak(config: Standing | None) -> str:
-    """Return `, 41 % of the card's bf16 peak` for a config that reaches this share; empty where it is unknown."""
+def _share_of_peak_in_words(config: Standing | None) -> str:
+    """Return `, 41 % of the card's bf16 peak`: a config's model FLOPs utilisation; empty where it is unknown."""
     share_pct = over(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
     return "" if share_pct is None else f", {share_pct:.3g} % of the card's bf16 peak"

@@ -1,4 +1,7 @@
-"""Reads the progress of a command whose steps nothing counts inside: a preset, `report()`, or one plain form. Pure."""
+"""Reads the progress of a command from its printed lines, or from its calls of `report()`. Pure.
+
+This is for commands in which no steps are counted inside. Their lines match a preset or a plain form such as `step 12`.
+"""
 
 from collections import deque
 from collections.abc import Iterable
@@ -36,17 +39,17 @@ class PrintedProgress(NamedTuple):
 
     @property
     def by(self) -> str:
-        """What shows the progress, in words."""
+        """What shows the progress, in words: a preset, lines of a plain form, or calls of `report`."""
         if self.preset:
             return f"the preset {self.preset}"
         return "lines of a plain form" if self.patterns else "report()"
 
 
 class PrintedLines:
-    """Reads the lines of a command in all ways in which they may show its progress, and finds the first that does."""
+    """Reads the lines of a command in several ways at once, and finds the best way that shows its progress."""
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
-        """`likely` names the presets to prefer. Presets of several patterns, which rarely match by chance, follow."""
+        """Prefer the presets named `likely`, then those of several patterns, which rarely match by chance."""
         surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
         presets = dict.fromkeys((*likely, *surest_first))
         self._ways = [  # the best first
@@ -56,14 +59,14 @@ class PrintedLines:
         ]
 
     def feed(self, lines: Iterable[OutputLine]) -> None:
-        """Take some lines into account."""
+        """Read new lines of the run."""
         for line in lines:
             for way in self._ways:
                 way.feed(line)
 
     @property
     def progress(self) -> PrintedProgress | None:
-        """How the lines so far show progress; None where they show fewer than three growing iterations."""
+        """How the lines so far show progress; None where they show iterations at fewer than three moments."""
         return next(filter(None, (way.progress for way in self._ways)), None)
 
 
@@ -78,17 +81,17 @@ class _Way:
         self._lines: deque[str] = deque(maxlen=3)
 
     def feed(self, line: OutputLine) -> None:
-        """Take a line into account, if it is of the kind that this way reads."""
+        """Read a line, if it is of the kind that this way reads: a printed line, or else a call of `report`."""
         is_printed = line.stream == "console"
-        is_report = not is_printed and not record(line.text).get(COUNTED)  # otherwise it was counted inside
-        is_of_this_way = is_printed if self._patterns else is_report
-        if is_of_this_way and (report := self._reader.feed(line)):
+        is_report = not is_printed and not record(line.text).get(COUNTED)  # not a message of the counting inside
+        is_of_kind = is_printed if self._patterns else is_report
+        if is_of_kind and (report := self._reader.feed(line)):
             self._reports.append(report)
             self._lines.append(line.text.strip())
 
     @property
     def progress(self) -> PrintedProgress | None:
-        """How these lines show progress; None where they show fewer than three growing iterations."""
+        """How these lines show progress; None where they show iterations at fewer than three moments."""
         if len({report.t_s for report in self._reports}) < 3:  # numbered lines at one moment are a list, as of layers
             return None
         return PrintedProgress(

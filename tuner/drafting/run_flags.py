@@ -19,8 +19,8 @@ from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
     """Return what the first run has shown about a command: its flags with their values, its training, its cores.
 
-    Flags are also the values of the configuration files that a word of the command names and the script has read,
-    where no flag of the same name is typed.
+    A value of a configuration file counts as a flag, too, such as `train.yaml:train.batch_size`: if the command names
+    the file, the script has read it, and no flag of the same name is typed.
     """
     known = Known(
         words=drafted.command.words,
@@ -43,9 +43,9 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
 
 
 def launch_shown_by(known: Known) -> str | None:
-    """Return the ready-made space that suits a command, by the flags of the command or its script.
+    """Return the name of the ready-made space that fits the flags of a command and its script.
 
-    Returns None where none suits, or none finds anything in the command that it could vary.
+    Returns None where none fits, and where it finds nothing in the command that it could vary.
     """
     names = [name for flag in known.flags for name in flag.names]
     names += [word for word in known.words if word.startswith("--")]
@@ -60,12 +60,11 @@ def launch_shown_by(known: Known) -> str | None:
 
 
 def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
-    """Return what is known of a command, with the flags of its script, and whether these are all (`knows_all`).
+    """Return `known` with the flags of the command's script, and with whether these are all its flags (`knows_all`).
 
-    1. They are those that a training process has parsed, or else the first process of the script, and no launcher.
-    2. A script such as nanoGPT's, whose flags replace its global variables, has these.
-    3. Otherwise no flag is known. Then the script surely has none if it has trained, and never read the words of its
-       command line.
+    1. They are the flags that a training process has parsed, or else the first process of the script.
+    2. A script such as nanoGPT's has its global variables as flags.
+    3. Otherwise no flag is known. The script surely has none if it has trained without reading its command line.
     """
     name = PurePath(command.script).name
     of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
@@ -82,10 +81,10 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
 
 
 def _global_settings(command: TypedCommand) -> Iterator[Flag]:
-    """Yield the settings at the top of a script that takes its flags as `--name=value`, with those of its config files.
+    """Yield the global variables of a script as flags, with the values that the command gives them.
 
-    A word without dashes is such a file, as in `train.py config/train_gpt2.py`. The script takes the words in their
-    order, so that a file replaces what the options before it say.
+    A word `--name=value` sets a variable. A word without dashes is a configuration file, as in
+    `train.py config/train_gpt2.py`. The script takes the words in order, so that a file replaces the options before it.
     """
     flags = _flags_in_order(command.source)
     for word in command.words:
@@ -98,34 +97,34 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
 
 
 def _flags_in_order(source: str) -> dict[str, Flag]:
-    """Return name → setting at the top of a script, as a flag that a later word of the command may replace."""
-    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in _constants(source)}
+    """Return name → flag for each global variable of a script that is a constant, or arithmetic such as `5 * 8`.
 
-
-def _constants(source: str) -> Iterator[tuple[str, Value]]:
-    """Yield the settings at the top of a script whose values are constants, or arithmetic such as `5 * 8`."""
-    top = syntax_tree(source)
-    for statement in top.body if top else ():
+    The flags have `in_order`: a later word of the command replaces their values.
+    """
+    constants: dict[str, Value] = {}
+    tree = syntax_tree(source)
+    for statement in tree.body if tree else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=constant)):
                 if isinstance(constant, int | float | str):
-                    yield name, constant
+                    constants[name] = constant
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.UnaryOp() as value):
                 with suppress(ValueError):  # it has names or functions in it
                     number = Expression(ast.unparse(value)).value({}) or 0.0
-                    yield name, int(number) if number.is_integer() else number
+                    constants[name] = int(number) if number.is_integer() else number
+    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in constants.items()}
 
 
-def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
+def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
     """Return flags with larger values added, where the devices had room for them in the first run.
 
-    Sizes are doubled until one would need more than all memory; that one is still added. Where all devices are less
-    than half busy, two and four times as many loader workers may help, within `most`. Then the flags of the data loader
-    come first, because a search tries the first flags first.
+    Sizes are doubled up to the first one that should need more than all memory. Where all devices were less than half
+    busy, two and four times as many loader workers are added, up to the flag's `most`. Then the flags of the loader
+    come first, because a search varies the first flags first.
     """
-    waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
+    are_devices_idle = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
-    # how many times what it uses now the fullest card could hold; 0 on the CPU
+    # the memory of the fullest card over what the run used of it; 0 on the CPU
     room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
 
     def with_larger(search: SearchedFlag) -> SearchedFlag:
@@ -135,7 +134,7 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         largest = max(sizes)
         if Role.WORKERS.has(search.flag):
-            if waits:
+            if are_devices_idle:
                 sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
         elif isinstance(current := search.current, int):
             doublings = (current << power for power in range(12))
@@ -143,5 +142,5 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]
             sizes += [size for size in doublings if largest < size <= 2 * room * current]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
-    in_order = sorted(searches, key=lambda search: not search.is_of_loader) if waits else searches
+    in_order = sorted(searches, key=lambda search: not search.is_of_loader) if are_devices_idle else searches
     return list(map(with_larger, in_order))

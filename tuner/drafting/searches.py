@@ -1,6 +1,7 @@
-"""Which flags of a command are worth a search, over which values.
+"""Which flags of a command are worth a search, and over which values.
 
-Names of flags only order the proposals; what is counted inside a training decides.
+The name of a flag shows its role, such as the size of a batch. What was counted inside the training shows whether other
+values can gain speed, or change what is learnt.
 """
 
 import re
@@ -15,7 +16,7 @@ from tuner.study import Value, launches, value_text
 
 
 class Role(StrEnum):
-    """What a flag is for; the value is how its name looks, as `snake` spells it."""
+    """What a flag is for. The value is a regular expression for the names of such flags, in snake case."""
 
     BATCH = r"(?:(?:per_device_|per_gpu_)?(?:train_)?|micro_)batch_size|batch|bs|b"
     SOME_BATCH = r"(?!.*(?:val|test|num))(?:.*_)?(?:mini|micro)?batch(?:_.*)?"
@@ -27,26 +28,26 @@ class Role(StrEnum):
     WORKERS = r"(?:(?:dataloader_)?(?:num_|n_))?workers|j"
     """The processes of a loader."""
     OF_WORKERS = r"(?:dataloader_)?(?:prefetch_factor|persistent_workers)"
-    """What counts only where a loader has workers."""
+    """A setting of a loader's workers, without effect where a loader has none."""
     LEARNING = r".*(?:batch|epochs|num_steps|n_steps|rollout|horizon|accumul).*"
-    """What probably changes what is learnt."""
+    """A number that probably changes what is learnt."""
     PRECISION = r"(?:use_|native_)?(?:amp|bf16|tf32|dtype|precision|mixed_precision|amp_dtype)|allow_tf32"
     SPEED = r"(?!no_).*(?:channels_last|(?:.*_)?compile(?:_model)?|pin_mem(?:ory)?|(?:.*_)?fused(?:_adamw?|_optim\w*)?)"
-    """Switches that change the speed alone."""
+    """A switch that changes the speed and nothing that is learnt."""
     MEMORY = r".*(?:recompute|(?:activation|gradient)_checkpoint|offload).*"
-    """Switches that save memory and cost time: worth a try where they are on."""
+    """A switch that saves memory and costs time, so that turning it off may gain speed."""
     CARD = r".*(?:compile|pin_mem|tf32|fused).*"
-    """Switches that help on a GPU alone."""
+    """A switch that helps on a GPU alone."""
 
     def has(self, flag: str) -> bool:
         """Return whether a flag of this name has the role."""
-        return re.fullmatch(self.value, snake(flag)) is not None
+        return re.fullmatch(self.value, name_in_snake_case(flag)) is not None
 
 
-def snake(flag: str) -> str:
-    """Return the last part of a flag's name in the spelling of `batch_size`, also for `model.batchSize`.
+def name_in_snake_case(flag: str) -> str:
+    """Return the last part of a flag's name in snake case: `batch_size` for `model.batchSize`.
 
-    A last part `enable` says nothing: of `compile.enable`, the name is `compile`.
+    Of `compile.enable`, the name is `compile`, because a last part `enable` says nothing.
     """
     owner, _, last = flag.rpartition(".")
     name = owner if owner and last == "enable" else flag
@@ -115,7 +116,7 @@ class SearchedFlag:
     def keeps_iterations(self) -> bool:
         """Whether an iteration has the same number of samples with each value of the flag.
 
-        A number may be a size, unless the flag is known to be about speed or loading.
+        A flag with several numbers may be a size, unless its name says that it is about speed, loading or precision.
         """
         if self.computed:
             return False
@@ -126,7 +127,7 @@ class SearchedFlag:
 
     @property
     def is_of_loader(self) -> bool:
-        """Whether the flag says how batches are loaded, and not what is in them."""
+        """Whether the flag is about a loader's workers: it says how batches are loaded, and not what is in them."""
         return Role.WORKERS.has(self.flag) or Role.OF_WORKERS.has(self.flag)
 
     @property
@@ -150,20 +151,20 @@ class Known:
     env: Mapping[str, str] = field(default_factory=dict)
     """The variables before the command."""
     cores: int
-    """The cores of a rank."""
+    """The CPU cores of a rank."""
     flags: Sequence[Flag] = ()
-    """The flags of its script, with the values in force."""
+    """The flags of its script, each with the value that the run used."""
     reader: str = ""
-    """What reads the flags, such as `argparse`; empty where nothing is known to."""
+    """What reads the flags, such as `argparse`; empty where this is unknown."""
     knows_all: bool = False
-    """Whether the script has no other flags than these."""
+    """Whether the script has no other flags than `flags`."""
     training: TrainingCounts | None = None
     """What was counted inside the training; None where nothing was."""
     on_gpu: bool = False
     launch: str | None = None
-    """The ready-made space that the flags show; it decides its own flags."""
+    """The ready-made space that fits the flags. It has its own parameters, which are proposed nowhere else."""
     free_batch: bool = False
-    """Whether sizes may vary that change what is learnt."""
+    """Whether sizes of batches may vary although they change what is learnt."""
     free_precision: bool = False
     """Whether the precision may vary, which may change what is learnt."""
 
@@ -173,7 +174,7 @@ class Known:
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
 
     def setting(self, flag: str) -> Setting | None:
-        """Return the last setting of a flag, or else the variable of this name; None where the command has neither."""
+        """Return what sets a flag in the command: its last setting, or else a variable of its name; None if nothing."""
         named = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
         if named:
             return named[-1]
@@ -181,9 +182,9 @@ class Known:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether a setting of the data loader may gain anything: the training waits for data 2 % of its time or more.
+        """Whether the training waits for data 2 % of its time or more, so that settings of the loader may gain speed.
 
-        False for a training without a loader; True where this was not counted.
+        True also where this was not counted, and False for a training without a loader.
         """
         if self.training is None or self.training.shares is None:
             return True
@@ -192,7 +193,7 @@ class Known:
 
     @property
     def micro_batches(self) -> int:
-        """How many batches make a step of the optimizer, as far as they are counted."""
+        """The batches of each step of the optimizer on a rank; 1 where they were not counted."""
         return max(1, round((self.training and self.training.micro_batches) or 1))
 
     @property
@@ -202,7 +203,7 @@ class Known:
 
     @property
     def all_flags(self) -> list[Flag]:
-        """The flags of the command and of its script, each with the value in use, but for those of `launch`."""
+        """The flags of the command and its script, each with the value in use, without the parameters of `launch`."""
         of_script = {flag.parameter: flag for flag in self.flags}
         flags: list[Flag] = []
         for setting in self.typed_settings.values():
@@ -217,15 +218,15 @@ class Known:
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return the flags that are worth a search, precision included, in the order in which a search tries them.
 
-    Sizes that change what is learnt have their current value alone, unless `known.free_batch` lets them vary.
+    A size that changes what is learnt is among them with its current value alone, unless `known.free_batch` is set.
     """
     # sizes, and the loader's workers
-    searched = [_searched_size(flag, known) for flag in _sizes(known)]
+    searched = [_searched_size(flag, known) for flag in _flags_of_sizes(known)]
     worker_flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
     workers = next(worker_flags, None) if known.waits_for_data else None
     if workers:
-        searched.append(_workers(workers, known.cores))
-    # switches, and what counts only beside workers
+        searched.append(_searched_workers(workers, known.cores))
+    # switches, and settings that have an effect only with workers
     for flag in known.all_flags:
         search = as_switch(flag, known) if _is_worth_switching(flag, known) else None
         if search is None and workers and Role.OF_WORKERS.has(flag.names[0]):
@@ -239,7 +240,7 @@ def proposed(known: Known) -> list[SearchedFlag]:
 
 
 def _is_worth_switching(flag: Flag, known: Known) -> bool:
-    """Return whether the other value of a switch, such as of `--compile`, may gain speed."""
+    """Return whether turning a switch on or off may gain speed, judged by its role and by what the run has shown."""
     name = flag.names[0]
     if Role.CARD.has(name) and not known.on_gpu:
         return False
@@ -248,14 +249,13 @@ def _is_worth_switching(flag: Flag, known: Known) -> bool:
     return Role.PRECISION.has(name) or (flag.is_on and Role.MEMORY.has(name))
 
 
-def _sizes(known: Known) -> list[Flag]:
-    """Return the flags with sizes of batches or environments that are worth a search; none where a launch has its own.
+def _flags_of_sizes(known: Known) -> list[Flag]:
+    """Return the flags with a size of batches, or a number of environments, that are worth a search.
 
-    1. They are the typed flags with a usual name.
-    2. Without one, they are the typed flags that look like a batch, such as `frames_per_batch`.
-    3. Without one of these, it is the first flag of the script with a usual name, at its default.
-
-    Where flags for a part of a batch are among them, such as a micro-batch, these alone: the whole follows from them.
+    The first of three groups that is not empty is taken: typed flags with a usual name, typed flags that look like a
+    batch, such as `frames_per_batch`, and the first flag of the script with a usual name. Where flags for a part of a
+    batch are among them, such as a micro-batch, only these are returned, because the whole batch follows from them. A
+    ready-made space (`known.launch`) has sizes of its own, so there are none.
     """
     if known.launch:
         return []
@@ -276,10 +276,10 @@ def _is_usual_size(flag: Flag) -> bool:
 
 
 def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
-    """Return a size with the values that are searched.
+    """Return the flag of a size with the values that are searched.
 
-    Usually a size varies only if `known.free_batch` lets it, because it changes what is learnt. But where the optimizer
-    adds up the gradients of several batches for each step, another batch size with fewer batches learns the same.
+    A size varies if `known.free_batch` is set, because it changes what is learnt. It also varies where the optimizer
+    adds up the gradients of several batches for each step: then a larger size with fewer batches learns the same.
     """
     batches = known.micro_batches
     is_batch_of_several = batches > 1 and not Role.ENVIRONMENTS.has(flag.names[0])
@@ -289,7 +289,7 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
 
 
 def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
-    """Return a size with fractions and multiples of its current value, or with that value alone if it is not `free`."""
+    """Return the flag of a size: with fractions and multiples of its current value if it is `free`, else that alone."""
     current = flag.number or 0
     if not free:
         return SearchedFlag(flag=flag.names[0], values=(current,), current=current)
@@ -299,8 +299,8 @@ def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
     return SearchedFlag(flag=flag.names[0], values=values, current=current, grows=True)
 
 
-def _workers(flag: Flag, cores: int) -> SearchedFlag:
-    """Return the number of the loader's workers with usual numbers up to that of the cores, beside its current one."""
+def _searched_workers(flag: Flag, cores: int) -> SearchedFlag:
+    """Return the flag of the loader's workers with its current number, and usual numbers up to that of the cores."""
     current = flag.number or 0
     usual = [number for number in (0, 2, 4, 8, 16) if number <= max(cores, current, 2)]
     values = tuple(sorted({current, *usual}))
@@ -311,10 +311,10 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
 
 
 def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
-    """Return a flag that has few values, with all of them; None for any other flag.
+    """Return a flag of few values with all of them; None for any other flag.
 
-    A switch such as `--amp` is in the command or not. A flag such as `--amp true` has the opposite as its second value,
-    and a flag with few choices has all of them.
+    A switch such as `--amp` is in the command or not. A flag with a value, such as `--amp true`, has a second value or
+    its choices: see `_with_second_value`.
     """
     name = flag.names[0]
     is_typed = f"--{name}" in known.words
@@ -323,13 +323,13 @@ def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
         return SearchedFlag(flag=flag.off[0], values=(False, True), current=False, is_switch=True)
     if has_no_value and flag.parameter not in known.typed_settings:  # `--amp 1` has a value after all
         return SearchedFlag(flag=name, values=(False, True), current=is_typed, is_switch=True)
-    return _with_other_values(flag)
+    return _with_second_value(flag)
 
 
-def _with_other_values(flag: Flag) -> SearchedFlag | None:
-    """Return a flag with its own value and a second one, or with its choices, four at most; None for any other flag.
+def _with_second_value(flag: Flag) -> SearchedFlag | None:
+    """Return a flag with its own value and a second one, or with its choices; None where these are not 2 to 4 values.
 
-    The second value is a mixed precision instead of a precision, or the opposite of on or off.
+    The second value is the opposite of on or off, or a mixed precision instead of the own precision.
     """
     name, value = flag.names[0], flag.value
     if not value:
@@ -346,28 +346,30 @@ def _with_other_values(flag: Flag) -> SearchedFlag | None:
 
 
 def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
-    """Return the chosen flags, with a larger batch balanced by fewer batches a step, so that the same is learnt.
+    """Return the chosen flags, and a computed flag that keeps the total batch while the size of a batch varies.
 
     A step of the optimizer adds up (accumulates) the gradients of several batches. A batch of 8 with 4 batches a step
-    becomes 8, 16 or 32 with 4, 2 or 1: the flag of accumulation is computed. The flags are returned as they are:
+    may become 16 with 2 or 32 with 1, and learns the same. So the flag of accumulation is computed from the batch.
 
-    1. where no such pair of flags is known, or where the sizes of batches are free;
-    2. where a person has named sizes that do not all divide the total batch;
-    3. where larger batches may be added later, or the accumulation is searched, too.
+    The chosen flags are returned unchanged in three cases:
+
+    1. No such pair of flags is known, or the sizes of batches need not keep their total.
+    2. A person has named sizes that do not all divide the total batch.
+    3. Larger batches may be added later, or the accumulation is searched, too.
     """
     flag = next((flag for flag in known.all_flags if Role.ACCUMULATION.has(flag.names[0])), None)
     batch = next((search for search in chosen if Role.BATCH.has(search.flag)), None)
-    steps = (flag.number or 1) if flag else 1
+    batches = (flag.number or 1) if flag else 1
     # 1
     if known.free_batch or known.has_batch_norm:
         return tuple(chosen)
-    if flag is None or batch is None or not isinstance(batch.current, int) or steps < 2:
+    if flag is None or batch is None or not isinstance(batch.current, int) or batches < 2:
         return tuple(chosen)
-    total = batch.current * steps
+    total = batch.current * batches
     sizes = batch.values
     is_named_by_person = batch.varies and not batch.is_balanced
     if not is_named_by_person:
-        sizes = _sizes_of_total(batch.current, steps, known)
+        sizes = _balanced_sizes_of_ranks(batch.current, batches, known)
     # 2
     if not all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes):
         return tuple(chosen)
@@ -375,35 +377,35 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     if batch.grows or any(search.parameter == flag.parameter for search in chosen):
         return tuple(chosen)
     computed = f"{total} / {{{batch.parameter}}}"  # the batches of a step, for each size
-    accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), current=steps, computed=computed)
+    accumulation = SearchedFlag(flag=flag.names[0], values=(batches,), current=batches, computed=computed)
     balanced_batch = replace(batch, values=sizes, is_balanced=True)
     return (*(balanced_batch if search is batch else search for search in chosen), accumulation)
 
 
-def _sizes_of_total(batch: int, steps: int, known: Known) -> tuple[int, ...]:
-    """Return the sizes that a batch may have if a step of the optimizer keeps its total, now `steps` batches.
+def _balanced_sizes_of_ranks(batch_size: int, batches: int, known: Known) -> tuple[int, ...]:
+    """Return the batch sizes that are possible if each step of the optimizer keeps its `batch_size * batches` samples.
 
-    Some scripts divide the number of batches among their ranks. Then it must stay a multiple of the ranks: a batch of 8
-    with 12 batches a step on 2 ranks may become 16 with 6, or 48 with 2.
+    Some scripts divide the batches of a step among their ranks. Then their number must stay a multiple of the ranks: a
+    batch of 8 with 12 batches a step on 2 ranks may become 16 with 6, or 48 with 2.
     """
     data_ranks = known.training.data_ranks if known.training else 1
-    is_divided = steps == data_ranks * known.micro_batches  # each rank was seen to take its share
+    is_divided = batches == data_ranks * known.micro_batches  # each rank was seen to take its share
     ranks = data_ranks if is_divided else 1
-    total = batch * steps
-    return tuple(size for size in balanced_sizes(batch, steps // ranks) if (total // size) % ranks == 0)
+    total = batch_size * batches
+    return tuple(size for size in balanced_sizes(batch_size, batches // ranks) if (total // size) % ranks == 0)
 
 
-def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
-    """Return the batch, its doublings that divide the total of `steps` batches, and the total itself.
+def balanced_sizes(batch_size: int, batches: int) -> tuple[int, ...]:
+    """Return batch sizes that divide `batch_size * batches`: doublings of `batch_size`, and that product itself.
 
-    For a batch of 8 and 12 steps, these are 8, 16, 32 and 96.
+    For a batch of 8 and 12 batches, these are 8, 16, 32 and 96.
     """
-    doublings = [batch << power for power in range(steps.bit_length()) if steps % (1 << power) == 0]
-    return tuple(dict.fromkeys((*doublings, batch * steps)))
+    doublings = [batch_size << power for power in range(batches.bit_length()) if batches % (1 << power) == 0]
+    return tuple(dict.fromkeys((*doublings, batch_size * batches)))
 
 
 def no_proposal(known: Known) -> str:
-    """Return in words that no flag is known to be worth a search, and how to name one."""
+    """Return the message that no flag is known to be worth a search, with an example of naming one."""
     typed = known.typed_settings.values()
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
     example, named = "FLAG=VALUE,VALUE", "the command has no number; one inside the script cannot be varied"
@@ -417,7 +419,10 @@ def no_proposal(known: Known) -> str:
 
 
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
-    """Return why nothing can be searched, and what would change that; `kept_flags` would change what is learnt."""
+    """Return the message that no flag may vary, and what would allow it.
+
+    `kept_flags` keep their value, because other values would change what is learnt.
+    """
     kept = " and ".join(search.flag for search in kept_flags)
     free = f"{option('free_batch')} lets it vary"
     if any(search.is_precision for search in proposed(known)) and not known.free_precision:

@@ -1,4 +1,4 @@
-"""Runs a command until its progress is understood, and says how it used the devices."""
+"""Runs a command once, until its progress is understood, and measures how it used the devices."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,6 @@ from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
 from tuner.probe.count_files import COUNTED, counts, read_processes
-from tuner.probe.output import record
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
@@ -29,6 +28,7 @@ class DeviceUse(NamedTuple):
 
     device: probe.Device
     util_pct: float | None
+    """The mean utilisation in percent; None where it is unknown, as with `mem_peak_mib`."""
     mem_peak_mib: float | None
     worked: bool
     """Whether the command computed on it."""
@@ -36,10 +36,10 @@ class DeviceUse(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watched:
-    """What a command printed and how it used the devices."""
+    """What the first run of a command has shown: its progress, its processes, and how it used the devices."""
 
     printed: PrintedProgress | None = None
-    """How its lines show the progress; None where steps and samples are counted inside the training."""
+    """How its printed lines show the progress; None where steps and samples are counted inside the training."""
     training: TrainingCounts | None = None
     """What was counted inside the training; None where nothing was."""
     uncounted: str | None = None
@@ -49,10 +49,11 @@ class Watched:
     processes: tuple[ProcessCounts, ...] = ()
     """What was counted in each of its processes."""
     samples: tuple[probe.DeviceSample, ...] = ()
+    """The measurements of the devices."""
     seconds: float = 0.0
     """How long it was watched."""
     uses: tuple[DeviceUse, ...] = ()
-    """How it used the devices."""
+    """How it used each device that was watched."""
     devices: str = ""
     """The devices that it used, as a study names them."""
 
@@ -67,7 +68,8 @@ class Watched:
 def longest_start_s(limit_s: float) -> float:
     """Return for how many seconds a command whose steps are counted inside is watched before its first step.
 
-    `limit_s` is the usual time to watch a command, in seconds. A large one that a person names stays as it is.
+    `limit_s` is the usual time to watch a command, in seconds. Five times as long is allowed, up to 300 s, or `limit_s`
+    itself where it is longer.
     """
     # first steps came after up to 90 s on a busy machine with two cores, and large models load three times as long
     return max(limit_s, min(5 * limit_s, 300.0))
@@ -107,15 +109,17 @@ def watch(
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
-        """Give new lines to the three readers above, and return whether they understand the progress by now.
+        """Give new lines to `output`, `counted` and `printed`, and return whether the progress is understood by now.
 
-        Printed lines match a preset, which is the patterns of a known trainer, or a plain form such as `step 12`.
+        Printed lines match a preset, which has the patterns of a known trainer, or a plain form such as `step 12`.
         """
         output.feed(new)
         counted.feed(new)
         printed.feed(new)
-        if counted.is_enough or counted.is_stepping:  # printed lines do not matter where steps are counted
-            return counted.is_enough
+        if counted.is_enough:
+            return True
+        if counted.is_stepping:  # where steps are counted, printed lines do not matter
+            return False
         if (progress := printed.progress) is None:
             return False
         # a plain form waits longer, because lines of a preset, which say more, may still come
@@ -124,7 +128,7 @@ def watch(
         return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
     def longest_s() -> float:
-        """Return after how many seconds the command is ended, by what `counted`, `printed` and `output` know now."""
+        """Return after how many seconds from its start the command is ended, by what is known of it now."""
         if counted.is_stepping:  # slow steps need longer
             return (counted.begun_s or 0.0) + 3.0 * limit_s
         may_step = counted.begun_s is None and printed.progress is None and output.crash is None
@@ -168,10 +172,10 @@ def watch(
 
 
 def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
-    """Return why nothing was counted inside a training."""
+    """Return in words why nothing was counted inside a training."""
     if not processes:
         return NOT_LET_IN
-    reasons = (why for process in processes for why in process.off)
+    reasons = (reason for process in processes for reason in process.off)
     return next(reasons, "no optimizer of torch has made enough steps")
 
 
@@ -189,11 +193,11 @@ class CountedLines:
         """The seconds from the start until an optimizer was known to have made a step; None before that."""
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Take lines into account; those that the command has printed are left out."""
+        """Read new lines of the run; only messages of the counting are used, not what the command has printed."""
         for line in lines:
             if line.stream == "console":
                 continue
-            message = record(line.text)
+            message = probe.record(line.text)
             self.training = counts(message.get("counts")) or self.training
             self.why = message.get("why", self.why)
             if message.get("begun") and self.begun_s is None:
@@ -203,12 +207,12 @@ class CountedLines:
 
     @property
     def is_stepping(self) -> bool:
-        """Whether an optimizer steps, and nothing keeps its samples from being counted."""
+        """Whether an optimizer has made a step, and no message has said that samples cannot be counted."""
         return self.begun_s is not None and self.why is None
 
     @property
     def is_enough(self) -> bool:
-        """Whether two steps or more were counted over five seconds."""
+        """Whether two steps or more were counted, over at least five seconds."""
         is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= 5.0
         return self.training is not None and is_long
 
@@ -216,10 +220,10 @@ class CountedLines:
 def first_run(
     name: str, drafted: Draft, folder: Path, limit_s: float, check: Callable[[Sequence[ProcessCounts]], None]
 ) -> Watched:
-    """Return what a draft's command does with its own values; its files go to `folder`.
+    """Run a draft's command with its own values, and return what it showed. Its files go to `folder`.
 
-    `limit_s` and `check` are those of `watch`. Raises TrainerError where the command cannot be understood, DeviceError
-    where devices cannot be read, and the errors of `check`.
+    `limit_s` and `check` are those of `watch`. Raises TrainerError where the program is missing or shows no progress,
+    DeviceError where devices cannot be read, and the errors of `check`.
     """
     space = drafted.space() or {"nothing": {"choices": [0]}}  # a study needs a parameter
     spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})
@@ -255,24 +259,28 @@ def first_run(
 def device_uses(
     reports: Sequence[probe.Progress], samples: Sequence[probe.DeviceSample], devices: Sequence[probe.Device]
 ) -> list[DeviceUse]:
-    """Return how a command used each device, from its first iteration on, or from its start if it has only one."""
+    """Return how a command used each device.
+
+    The utilisation is the mean from the first iteration on, or from the start if there is only one iteration.
+    """
     begin_s = reports[0].t_s if len(reports) > 1 else 0.0
     uses: list[DeviceUse] = []
     for place, device in enumerate(devices):
-        own = [sample for sample in samples if sample.device == place]
-        shares = [sample.util_pct for sample in own if sample.util_pct is not None and sample.t_s >= begin_s]
-        memory = [sample.mem_used_mib for sample in own if sample.mem_used_mib is not None]
+        of_device = [sample for sample in samples if sample.device == place]
+        shares = [sample.util_pct for sample in of_device if sample.util_pct is not None and sample.t_s >= begin_s]
+        memory = [sample.mem_used_mib for sample in of_device if sample.mem_used_mib is not None]
         util_pct = fmean(shares) if shares else None
-        worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less of a CPU
         if device.is_gpu:
-            grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
-            worked = (util_pct or 0.0) > 0 or grew
+            has_grown = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
+            worked = (util_pct or 0.0) > 0 or has_grown
+        else:
+            worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less of a CPU
         uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked))
     return uses
 
 
 def devices_of(watched: str, ranks: int | None, uses: Sequence[DeviceUse]) -> str:
-    """Return the devices that a command has used, as a study names them.
+    """Return the devices that a command has used, as a study names them; all that were watched if this is unknown.
 
     Args:
         watched: the devices that were watched, as a study names them.

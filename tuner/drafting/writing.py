@@ -1,4 +1,4 @@
-"""Writes a study file with comments, and says where its samples come from."""
+"""Makes the text of a study file, with comments; reads from such a file the command that it was made from."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
-from tuner.drafting.command_lines import deaf_script, nodes
+from tuner.drafting.command_lines import nodes, script_without_flags
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedProgress
 from tuner.drafting.watching import Watched
@@ -25,12 +25,12 @@ BUSY = "min_avg_util"
 """The objective where no speed is known: how busy the least busy device is."""
 _MADE = "# Made by `tuner init` from: "
 """The beginning of the first line of a study file that was made from a command."""
-_ASKED = "# Its space was asked for: "
+_SEARCHED_BY = "# Its space was asked for: "
 """The beginning of the second line, with the options that named the space."""
 
 
 def samples_in_words(printed: PrintedProgress) -> str:
-    """Return how many samples a command has printed, in words, or why that is unknown."""
+    """Return in words how many samples a command has printed, or why this is unknown."""
     if printed.counts_samples:
         return f"{printed.reports[-1].samples} in all, counted by the command"
     return f"unknown: {printed.contradiction or 'no printed line says them'}"
@@ -53,7 +53,7 @@ def first_run_lines(watched: Watched) -> Iterator[str]:
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
         yield f"  {use.device.label}: {util}{memory}"
     idle = [use.device.name for use in watched.uses if not use.worked]
-    if 0 < len(idle) < len(watched.uses):  # where none worked, that is not known
+    if 0 < len(idle) < len(watched.uses):  # where all seem idle, it is not known which worked
         yield f"  {', '.join(idle)} did nothing and is left out; does the command start enough ranks?"
 
 
@@ -72,12 +72,12 @@ def study_text(
         name: the study's name.
         draft: the command, and what is searched.
         watched: what it did while it was watched.
-        launch: the ready-made space that its flags show.
-        free: the parts of the training that may change.
-        needs_speed: whether a study that can only look for busy devices is refused.
+        launch: the name of the ready-made space that fits the command; None without one.
+        free: the parts of the training that configs may change.
+        needs_speed: whether the study must compare speeds.
 
     Raises:
-        StudyError: where `needs_speed`, and no speed could be compared.
+        StudyError: where `needs_speed`, and samples are unknown, so that no config could be called faster.
     """
     objective = _objective_of(draft, watched)
     if needs_speed and objective == BUSY and watched.printed:
@@ -106,7 +106,7 @@ def study_text(
         lines.append(f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one")
     if launch:
         lines.append(f"launch: {launch}  # a ready-made space, beside the parameters here")
-    lines.append(f"objective: {objective}{_why_no_samples(objective)}")
+    lines.append(f"objective: {objective}{_comment_on_objective(objective)}")
     if parameters := draft.space():
         lines.append("space:")
         for parameter, values in parameters.items():
@@ -121,9 +121,9 @@ def study_text(
 
 
 def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
-    """Return the text of a study file whose space is ready-made; the command was not watched.
+    """Return the text of a study file with the ready-made spaces `launches`, for a command that was not watched.
 
-    Raises StudyError for an unknown launch, for a command without anything that its launches vary, and for a shell
+    Raises StudyError for an unknown launch, for a command in which its launches find nothing to vary, and for a shell
     script that reads no flags.
     """
     options = {"command": draft.template.words, "env": draft.env}
@@ -131,8 +131,8 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
         made = with_launches({"launch": launches, "trainer": {"name": "command", "options": options}})
     except ValueError as error:
         raise StudyError(str(error)) from error
-    is_changed = list(made["trainer"]["options"]["command"]) != list(draft.template.words)
-    if is_changed and (script := deaf_script(draft.command.words)):
+    adds_flags = list(made["trainer"]["options"]["command"]) != list(draft.template.words)
+    if adds_flags and (script := script_without_flags(draft.command.words)):
         raise StudyError(
             f"{script} reads no flags, so a launch could not vary them; name the command that it starts, or pass "
             '"$@" on in the script'
@@ -151,8 +151,8 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
 
 
 def _first_lines(name: str, draft: Draft) -> list[str]:
-    """Return the first lines of a study file, up to and with the command."""
-    # in shell quoting, but braces need none, because no shell runs the command
+    """Return the first lines of a study file: from the comment with the typed command to the key `command`."""
+    # in shell quoting, but with bare braces, because no shell runs the command
     bare = re.compile(r"[\w@%+=:,./{}-]+")
     command = " ".join(word if bare.fullmatch(word) else shlex.quote(word) for word in draft.template.words)
     return [
@@ -168,7 +168,7 @@ def _first_lines(name: str, draft: Draft) -> list[str]:
 
 
 def counted_in_words(training: TrainingCounts) -> str:
-    """Return how the samples of a training are counted, as a line for the person."""
+    """Return in words how the samples of a training are counted inside it: by environments, or by batches."""
     per_step = training.signature.samples_per_step
     if training.witness == ENVIRONMENTS.name:
         again = f"; an optimizer step takes {per_step:.6g} samples of the rollouts again" if per_step else ""
@@ -180,9 +180,9 @@ def counted_in_words(training: TrainingCounts) -> str:
 
 
 def _count_lines(training: TrainingCounts, free: Collection[str]) -> list[str]:
-    """Return the lines of the study file that have the samples of a training counted inside it.
+    """Return the lines of the study file about counting inside the training.
 
-    They also say which parts of the training no config may change: all but the `free` ones.
+    They have the samples counted there, and name the parts that no config may change: all but the `free` ones.
     """
     keeps = [part for part in PARTS if part not in free]
     flops = training.flops_per_sample
@@ -195,7 +195,7 @@ def _count_lines(training: TrainingCounts, free: Collection[str]) -> list[str]:
 
 
 def _objective_of(draft: Draft, watched: Watched) -> str:
-    """Return what a search of a watched command compares: speeds, where they are known, else how busy devices are."""
+    """Return the objective of the study: a speed if it can be known, or else how busy the devices are."""
     printed = watched.printed
     if printed is None or printed.counts_samples:
         return SAMPLES_PER_S
@@ -203,7 +203,7 @@ def _objective_of(draft: Draft, watched: Watched) -> str:
 
 
 def _unknown_samples(printed: PrintedProgress) -> str:
-    """Return why the samples of printed iterations are unknown, or which option of the study file would say them."""
+    """Return in words why the samples of printed iterations are unknown, or which option of the study tells them."""
     return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 
@@ -226,11 +226,13 @@ def _progress_lines(printed: PrintedProgress, uncounted: str | None) -> list[str
     return lines
 
 
-def _why_no_samples(objective: str) -> str:
-    """Return a comment that says when a speed would be the objective; empty where samples/s are."""
-    why = "no value below changes the samples of an iteration; " if objective == ITERATIONS_PER_S else ""
-    alternative = f"; {ITERATIONS_PER_S}, if no value changes what an iteration does" if objective == BUSY else ""
-    return "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted{alternative}"
+def _comment_on_objective(objective: str) -> str:
+    """Return the comment behind an objective that says when a better objective can be used; empty for samples/s."""
+    if objective == SAMPLES_PER_S:
+        return ""
+    if objective == ITERATIONS_PER_S:
+        return f"  # no value below changes the samples of an iteration; {SAMPLES_PER_S}, if they are counted"
+    return f"  # {SAMPLES_PER_S}, if they are counted; {ITERATIONS_PER_S}, if no value changes what an iteration does"
 
 
 def origin_line(typed: Sequence[str]) -> str:
@@ -247,49 +249,50 @@ def command_of_file(file: Path) -> list[str] | None:
         return None
 
 
-def with_asked(text: str, asked: Sequence[str]) -> str:
-    """Return the text of a study file with a second line that keeps the `--search` options, from which it was made.
-
-    `asked_of` reads them again.
-    """
+def with_search_options(text: str, options: Sequence[str]) -> str:
+    """Return the text of a study file with the `--search` options in its second line, for `search_options_of`."""
     origin, _, lines_below = text.partition("\n")
-    return "\n".join([origin, f"{_ASKED}{literal_line(asked)}", lines_below]) if asked else text
+    return "\n".join([origin, f"{_SEARCHED_BY}{literal_line(options)}", lines_below]) if options else text
 
 
-def asked_of(file: Path) -> list[str]:
-    """Return the `--search` options from which a study file was made; none where its space was proposed.
+def search_options_of(file: Path) -> list[str]:
+    """Return the `--search` options from which a study file was made.
 
-    None either for a file that is not made from a command, or cannot be read.
+    The list is empty where the space was proposed, where the file was not made from a command, and where the file
+    cannot be read.
     """
     try:
         second = file.read_text(encoding="utf-8").split("\n", 2)[1]
-        return literal_words(second.removeprefix(_ASKED)) if second.startswith(_ASKED) else []
+        return literal_words(second.removeprefix(_SEARCHED_BY)) if second.startswith(_SEARCHED_BY) else []
     except (OSError, ValueError, IndexError):
         return []
 
 
 def _env_lines(env: Mapping[str, str], preset: str | None) -> list[str]:
-    """Return the line of the study file with the environment variables; none where the preset sets them all."""
+    """Return the line of the study file with the environment variables that the preset does not set already, if any."""
     variables = env.items() - (PRESETS[preset].env.items() if preset else set())
     return [f"    env: {yaml(dict(sorted(variables)))}"] if variables else []
 
 
 def _learning_lines(draft: Draft) -> list[str]:
     """Return the lines of the study file that say which parameters change what is learnt, and which are computed."""
-    names = [search.parameter for search in draft.searched if search.changes_learning]
-    computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
-    changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
-    kept = "    learning: keep  # no value below changes what is learnt"
-    return [*([computed] if draft.computed else []), changing if names else kept]
+    lines: list[str] = []
+    if draft.computed:
+        lines.append(f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts")
+    if names := [search.parameter for search in draft.searched if search.changes_learning]:
+        lines.append(f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed")
+    else:
+        lines.append("    learning: keep  # no value below changes what is learnt")
+    return lines
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line for a comment; no character in it ends a line of YAML."""
+    """Return a text as one line for a comment of YAML: white space becomes spaces, other control characters `�`."""
     return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
 
 
 class _Representer(SafeRepresenter):
-    """Quotes a text that begins as a key or a value of YAML would, which the library leaves bare inside braces."""
+    """Writes YAML, and quotes texts that begin with `:`, `?` or U+0085, which the library leaves bare inside braces."""
 
     def represent_str(self, data: str) -> ScalarNode:
         """Return the text as a scalar."""
@@ -314,9 +317,9 @@ def yaml(value: object, *, unicode: bool = True) -> str:
 
 
 def preset_text(name: str, preset: str) -> str:
-    """Return the text of a study file for a popular trainer, to be filled in.
+    """Return the text of a study file for a popular trainer, in which the user replaces the command.
 
-    A preset with a study file of its own has it as it is, without `name`.
+    Some presets have a whole study file. It is returned as it is, with a name of its own instead of `name`.
     """
     row = PRESETS[preset]
     if row.study:

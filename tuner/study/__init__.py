@@ -2,7 +2,6 @@
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, globs_of, lending_order, most_similar, select
-from tuner.study.changed_run import changed_study
 from tuner.study.config_files import (
     as_yaml,
     changed_text,
@@ -56,6 +55,7 @@ from tuner.study.spec import (
     StudySpec,
     TrainerSpec,
     Variables,
+    check_devices,
     compare_with_default,
 )
 from tuner.study.study_file import (

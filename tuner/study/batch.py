@@ -32,7 +32,7 @@ c10/cuda/CUDACachingAllocator.h), several at a time. A growth of some pieces say
 
 
 class Tried(NamedTuple):
-    """What the probe of one batch size showed."""
+    """What the probe of one batch size has shown."""
 
     size: int
     """The batch size in samples of one rank."""
@@ -77,14 +77,12 @@ class BatchFit:
 
 
 def limit(samples: int | None, most: int) -> int:
-    """Return the largest batch size that makes sense, at least 1: `most`, or the samples at hand if they are fewer."""
-    if samples is not None:
-        most = min(samples, most)
-    return max(most, 1)
+    """Return the largest batch size that is useful: `most`, or the `samples` at hand if they are fewer; at least 1."""
+    return max(most if samples is None else min(samples, most), 1)
 
 
 def probed_sizes(most: int) -> tuple[int, ...]:
-    """Return the sizes up to `most` that a probe may have: 3, 6, 12 and so on; 1 where there is no other."""
+    """Return the batch sizes up to `most` that may be probed: 3, 6, 12 and so on; only 1 where `most` is below 3."""
     sizes = tuple(3 << power for power in range(most.bit_length()) if 3 << power <= most)
     return sizes or (1,)
 
@@ -92,7 +90,8 @@ def probed_sizes(most: int) -> tuple[int, ...]:
 def first_size(per_iteration: int | None) -> int:
     """Return the batch size of the first probe: the smallest that splits an iteration into at most `UPDATES` batches.
 
-    `per_iteration` are the samples of a rank in an iteration; None where they are unknown.
+    `per_iteration` is the number of samples of a rank in an iteration. Where it is None, for unknown, the size is
+    `FIRST`.
     """
     if per_iteration is None:
         return FIRST
@@ -104,9 +103,9 @@ def next_size(
 ) -> int | None:
     """Return the batch size to probe next; None once the memory per sample is known, or no probe can show it.
 
-    Sizes grow eightfold from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After running out
-    of memory, or at the largest size, sizes go down until two have run. A probe that failed for another reason says
-    nothing, so sizes grow on. `samples` and `most`: see `limit`.
+    Sizes grow eightfold from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After a probe
+    that ran out of memory, or at the largest size, sizes shrink until two have run. A probe that failed for another
+    reason says nothing about memory, so sizes still grow. `samples` and `most`: see `limit`.
     """
     sizes = probed_sizes(limit(samples, most))
     if not tried:
@@ -130,21 +129,21 @@ def next_size(
 def fit(
     tried: Sequence[Tried], *, total_mib: float | None, samples: int | None = None, most: int = MOST
 ) -> BatchFit | None:
-    """Return the largest batch size that should fit, by what has been tried; None where fewer than two sizes ran.
-
-    A single size is enough if no other size may be probed.
+    """Return the largest batch size that should fit, by the probes that were made.
 
     The memory per sample is the slope between the smallest and the largest size that ran. If memory grew by less than
     `MEASURABLE_MIB`, it counts as grown by that much. The size is the largest power of two within `SAFETY` times the
     free memory over the memory per sample, the samples at hand, and `most`. It is below each size that ran out of
     memory.
+
+    Returns None where fewer than two sizes ran, unless only a single size may be probed.
     """
     ran = sorted((probe for probe in tried if probe.fits), key=lambda probe: probe.size)
     needed = min(2, len(probed_sizes(limit(samples, most))))
     if len(ran) < needed:
         return None
     low, high = ran[0], ran[-1]
-    # the line of memory over the batch size: its slope is the memory per sample, and at size 0 all else has its memory
+    # a line of memory over the batch size: its slope is the memory per sample, its value at 0 that without a batch
     growth_mib = _growth_mib(tried)
     per_sample_mib = free_mib = None
     if high.used_mib is not None and low.used_mib is not None and high.size > low.size:
@@ -179,7 +178,7 @@ def _size_by_memory(free_mib: float | None, per_sample_mib: float | None) -> int
 
 
 def _growth_mib(tried: Sequence[Tried]) -> float:
-    """Return by how much the largest size that ran needs more memory than the smallest, in MiB; 0 where unknown."""
+    """Return how much more memory the largest size that ran needs than the smallest, in MiB; 0 where unknown."""
     by_size = sorted(tried, key=lambda probe: probe.size)
     used_mib = [probe.used_mib for probe in by_size if probe.fits and probe.used_mib is not None]
     return max(used_mib[-1] - used_mib[0], 0.0) if used_mib else 0.0

@@ -45,15 +45,15 @@ class Case:
 
 
 def globs_of(options: Iterable[str]) -> list[str]:
-    """Return the globs of the options `--cases`, each of which may hold several, separated by commas."""
+    """Return the globs over cases in all options `--cases`, each of which may have several, separated by commas."""
     globs = (glob.strip() for option in options for glob in option.split(","))
     return [glob for glob in globs if glob]
 
 
 def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
-    """Return the trainable cases that any of the `patterns` matches, in case order.
+    """Return the trainable cases that match any of the `patterns`, in the order of `cases`.
 
-    A pattern is a glob over names, or the path of an argument file: `args/amp_toy_args.txt` is that of `amp_toy`.
+    A pattern is a glob over names, or the path of an argument file: `args/amp_toy_args.txt` stands for `amp_toy`.
 
     Raises StudyError naming every pattern that matches no trainable case.
     """
@@ -77,10 +77,10 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:
-    """Return cases in the order in which to search them, so that later ones learn most from earlier ones.
+    """Return cases in the order in which to search them, so that later cases can learn from earlier ones.
 
-    Cases with both a new method and a new robot come first, then those with one of the two. So a later case has an
-    earlier one with its method, and one with its robot. Among equals the order stays.
+    The next case is always one with a new method and a new robot, or else with one of the two new. So a later case has
+    an earlier one with its method, and one with its robot. Among equals the order stays.
     """
     left, ordered = list(cases), list[Case]()
     while left:
@@ -91,7 +91,7 @@ def lending_order(cases: Sequence[Case]) -> list[Case]:
 
 
 def _novelty(case: Case, earlier: Sequence[Case]) -> int:
-    """Return how many of the two, method and robot, no earlier case has: 2, 1 or 0."""
+    """Return how many of a case's method and robot are new, compared with the `earlier` cases: 2, 1 or 0."""
     has_new_method = case.method not in {known.method for known in earlier}
     has_new_robot = not any(_same_robot(case, known) for known in earlier)
     return int(has_new_method) + int(has_new_robot)
@@ -103,19 +103,18 @@ def _same_robot(case: Case, second: Case) -> bool:
 
 
 def _share_in_common(case: Case, second: Case) -> float:
-    """Return the share of the words of robot and task that two cases have in common, from 0 to 1."""
+    """Return the Jaccard index of the words of two robots and tasks: common words over all words, from 0 to 1."""
     words, second_words = set(case.robot), set(second.robot)
     return len(words & second_words) / max(len(words | second_words), 1)
 
 
 def likeness(case: Case, second: Case) -> tuple[int, float] | None:
-    """Return how alike two cases are, where a larger value means more alike; None where they share nothing.
+    """Return a sort key that is larger for cases that are more alike; None where they share neither method nor robot.
 
-    The value is 3 for the same method and robot, 2 for the same robot, or 1 for the same method, and then the share of
-    words in common.
+    Its first number is 3 for the same method and robot, 2 for the same robot, and 1 for the same method. The second is
+    the share of their words that they have in common.
     """
-    same_method, same_robot = case.method == second.method, _same_robot(case, second)
-    kind = 2 * int(same_robot) + int(same_method)
+    kind = 2 * int(_same_robot(case, second)) + int(case.method == second.method)
     return (kind, _share_in_common(case, second)) if kind else None
 
 

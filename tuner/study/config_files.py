@@ -1,4 +1,4 @@
-"""Configuration files of a script: the values that they hold, and copies of them with other values."""
+"""Configuration files of a script in YAML, TOML or JSON: the values in them, and copies with other values."""
 
 import json
 import os
@@ -22,12 +22,12 @@ MOST_BYTES = 1 << 20
 
 
 def values_in(path: Path) -> dict[str, Value]:
-    """Return the settings in a file: the keys to a value, joined by dots → the value; empty for an unreadable file."""
+    """Return the settings in a file: keys such as `model.width` → the value; empty for an unreadable file."""
     return {keys: value for keys, value in values_or_null_in(path).items() if value is not None}
 
 
 def values_or_null_in(path: Path) -> dict[str, Value | None]:
-    """Return the settings in a file as `values_in`, and also those that the file sets to null."""
+    """Return the settings in a file as `values_in` does, and also those that the file sets to null, as None."""
     try:
         return dict(_leaves(config_content(path, config_text(path)), ""))
     except TrainerError:
@@ -72,7 +72,7 @@ def config_content(path: Path, text: str) -> Any:
 
 
 def _leaves(content: object, before: str) -> Iterator[tuple[str, Value | None]]:
-    """Yield the single values of a content, each after the keys to it: `before` and the keys, joined by dots.
+    """Yield each single value of a file's content, after the keys to it, joined by dots; `before` begins these keys.
 
     Lists are left out, because no setting is a part of a list.
     """
@@ -84,7 +84,7 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value | None]]:
         elif value is None:
             yield f"{before}{key}", None
         elif isinstance(value, bool | int | float | str):
-            # one of Python's own types: `round_trip` returns subclasses that keep quotes and digits
+            # as one of Python's own types, because `round_trip` returns subclasses that keep quotes and digits
             kind = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))  # bool is an int, too
             yield f"{before}{key}", kind(value)
 
@@ -117,11 +117,11 @@ def changed_text(path: Path, values: Mapping[str, Value]) -> str:
 
 
 def copy_name(path: Path, out_dir: Path | None = None) -> Path:
-    """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
+    """Return the path of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
 
-    Where several members of a front are trained, each member has an `out_dir` such as `best/CASE/0012`, and its copy
-    has the number, too: `train.tuner-0012.yaml`. A single member has the `out_dir` `best/CASE`, and its copy no number,
-    even where the case is named 2024.
+    A study of several objectives has several best configs, the members of a front. The `out_dir` of a member ends in
+    its number, such as `best/CASE/0012`, and its copy has the number, too: `train.tuner-0012.yaml`. A single best
+    config has the `out_dir` `best/CASE`, and its copy no number, even if the case is named 2024.
     """
     is_member = out_dir and out_dir.parents[1].name == "best" and re.fullmatch(r"\d{4,}", out_dir.name)
     number = f"-{out_dir.name}" if out_dir and is_member else ""
@@ -160,7 +160,7 @@ def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+|\[[^\[\]]+\])\]\s*(?:#.*)?$")
     value_form = r"""(?:"[^"]*"|'[^']*'|[^#]*?)"""  # a # between quotes begins no comment
     setting_form = re.compile(rf"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*){value_form}(?P<end>\s*(?:#.*)?)$")
-    missing = dict(values)  # those not met yet
+    missing = dict(values)  # values that no line has got yet
     section = ""  # the keys of the table, with a dot behind them
     lines: list[str] = []
     for line in text.split("\n"):

@@ -46,8 +46,8 @@ class Expression:
     def __init__(self, text: str) -> None:
         """Read an expression of up to 200 characters.
 
-        Raises ValueError where it is longer or none. Its message has no subject, because the caller puts the name of
-        a field before it: `is no arithmetic; write numbers, …`.
+        Raises ValueError for a longer text, and for one that is no expression. Its message has no subject, because the
+        caller puts the name of a field before it: `is no arithmetic; write numbers, …`.
         """
         if len(text) > _MOST_CHARACTERS:
             raise ValueError(f"has {len(text)} characters, {_MOST_CHARACTERS} at most")
@@ -57,7 +57,7 @@ class Expression:
         self._numeric: set[str] = set()
         """The placeholders that must be numbers, as in arithmetic; `_arithmetic` adds them while the text is read."""
         # `{a} + 1` is no Python, so an identifier stands for each placeholder.
-        python = _PLACEHOLDER.sub(self._stand_in, text).strip()
+        python = _PLACEHOLDER.sub(self._identifier, text).strip()
         try:
             self._term = self._read(ast.parse(python, mode="eval").body)
         except SyntaxError as error:
@@ -92,18 +92,21 @@ class Expression:
         except (ZeroDivisionError, OverflowError) as error:
             raise ValueError(str(error)) from error
 
-    def _stand_in(self, placeholder: re.Match[str]) -> str:
-        """Return an identifier for a placeholder; the spaces keep `2{a}` from becoming one word."""
+    def _identifier(self, placeholder: re.Match[str]) -> str:
+        """Return the identifier that stands for a placeholder while Python parses the text.
+
+        The spaces around it keep `2{a}` from becoming one word, which would be valid Python.
+        """
         identifier = f"placeholder{len(self._names)}"
         self._names[identifier] = placeholder[1]
         return f" {identifier} "
 
     def _read(self, node: ast.expr) -> _Term:
-        """Return the term of the whole text; a subclass reads more than arithmetic."""
+        """Return the term of the whole text; `Rule` overrides it, to read conditions."""
         return self._arithmetic(node)
 
     def _arithmetic(self, node: ast.expr) -> _Term:
-        """Return the term of a number. Raises SyntaxError for a node that is no arithmetic."""
+        """Return the term of an arithmetic. Raises SyntaxError for a node that is none."""
         match node:
             case ast.BinOp(left=left, op=op, right=right) if operation := _OPERATIONS.get(type(op)):
                 first, second = self._arithmetic(left), self._arithmetic(right)
@@ -127,10 +130,10 @@ class Rule(Expression):
     _hint = f"{Expression._hint}; compare by < <= == != > >=, and combine by and, or, not"
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Return whether a config keeps the rule.
+        """Return whether a config, given by its values, keeps the rule.
 
-        A config that lacks a parameter of the rule keeps it. One for which the rule cannot be computed, such as for a
-        division by 0, does not.
+        A config that lacks a parameter of the rule keeps it. A config for which the rule cannot be computed, as for a
+        division by 0, does not keep it.
         """
         if not self.names <= values.keys():
             return True
@@ -185,7 +188,7 @@ class Rule(Expression):
 
 
 def _number(name: str, value: object) -> float:
-    """Return the value of a placeholder. Raises ValueError where it is no number."""
+    """Return the value of the placeholder `name`. Raises ValueError where it is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {value!r}, not a number")
     return value

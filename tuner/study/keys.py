@@ -41,43 +41,40 @@ _SCHEME = re.compile(
 )
 _USER = re.compile(r"(?P<name>\w://[^\s/:@]*:)(?P<word>[^\s/@]+)(?=@)")
 """The password in a URL."""
-_REFERENCE = r"\$\{.*\}|\*+"
-"""A reference, or a mask: no key."""
-_NUMBER = rf"{_REFERENCE}|[-+.,:/\deE]+"
-"""A reference, a number or a time: no key in quotes."""
-_WORD = rf"{_NUMBER}|[A-Za-z]{{,15}}|(?=.*[._])[A-Za-z_]+(?:\.[A-Za-z_]+)*"
-"""These, a short word, or the name of a variable: no key without quotes."""
-_HINT = re.compile(
+_NO_KEY_IN_URL = r"\$\{.*\}|\*+"
+"""What is no key behind the user in a URL: a reference or a mask."""
+_NO_KEY_IN_QUOTES = rf"{_NO_KEY_IN_URL}|[-+.,:/\deE]+"
+"""What is no key in quotes: a reference, a mask, a number or a time."""
+_NO_KEY_BARE = rf"{_NO_KEY_IN_QUOTES}|[A-Za-z]{{,15}}|(?=.*[._])[A-Za-z_]+(?:\.[A-Za-z_]+)*"
+"""What is no key without quotes: also a short word, or the name of a variable."""
+_MAY_HAVE_KEY = re.compile(
     "[sprk]k-|_(?:live|test|pat)_|hf_|gh[opsur]_|npm_|glpat-|xox|pypi-|wandb_v1_|nvapi-|akia|asia|aiza|eyj|@"
     "|key|secret|passw|pwd|passphrase|credential|token(?!s)|bearer|authorization"
 )
-"""What each text with a key has, in lower case. It is found quickly, so most texts need no further search."""
+"""A quick test in lower case: each text with a key has a match, so that most texts need no further search."""
 
 
 def without_keys(text: str) -> str:
     """Return a text, such as a printed line, with `***` in place of each secret key."""
-    if not _HINT.search(text.lower()):
+    if not _MAY_HAVE_KEY.search(text.lower()):
         return text
     text = _ISSUED.sub(MASKED, text)
     for form in (_NAMED, _SCHEME, _USER):
-        text = form.sub(_with_mask, text)
+        text = form.sub(_masked_match, text)
     return text
 
 
-def _with_mask(match: re.Match[str]) -> str:
-    """Return what stands in place of a name and its value: with `***` for the value, or unchanged if it is no key.
+def _masked_match(match: re.Match[str]) -> str:
+    """Return a name and its value with `***` for the value, or unchanged if the value is no key.
 
-    A word, a number or a reference is no key. Only `_NAMED` has the groups `quote` and `text`: a value in quotes.
+    Without quotes, most words are no keys. In quotes a word may be a key, and in a URL even a number may be one. Only
+    `_NAMED` has the groups `quote` and `text`, for a value in quotes.
     """
     groups = match.groupdict()
     quote = groups.get("quote") or ""
     value = groups.get("text") or groups["word"]
-    harmless = _NUMBER if quote else _WORD  # a word in quotes may be a key, one without quotes is usually none
-    if match.re is _USER:  # the password in a URL may be a word or a number
-        harmless = _REFERENCE
-    if re.fullmatch(harmless, value):
-        return match[0]
-    return f"{match['name']}{quote}{MASKED}{quote}"
+    no_key = _NO_KEY_IN_URL if match.re is _USER else _NO_KEY_IN_QUOTES if quote else _NO_KEY_BARE
+    return match[0] if re.fullmatch(no_key, value) else f"{match['name']}{quote}{MASKED}{quote}"
 
 
 _KEY_FORM = re.compile(rf"{_ISSUED.pattern}|[0-9a-f]{{32}}|[0-9a-f]{{40}}|[0-9a-f]{{64}}")
@@ -89,18 +86,17 @@ _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)",
 
 
 def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return name of an option or variable → its value, for those whose value is a secret key and no reference."""
-    options = [(word.name, word.value) for word in _named_values(words)]
-    keys: dict[str, str] = {}
-    for name, value in [*options, *env.items()]:
-        looks_like_key = _names_a_key(name) or _KEY_FORM.fullmatch(value)
-        if looks_like_key and _is_literal(value):
-            keys[name or "key"] = value
-    return keys
+    """Return the secret keys that a command and its variables spell out: name of the option or variable → the key."""
+    named = [*((word.name, word.value) for word in _named_values(words)), *env.items()]
+    return {
+        name or "key": value
+        for name, value in named
+        if _is_literal(value) and (_is_name_of_key(name) or _KEY_FORM.fullmatch(value))
+    }
 
 
 def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a study stores about its trainer (its fingerprint), with `MASKED` in place of secret keys."""
+    """Return a trainer's fingerprint, which the study stores, with `MASKED` in place of secret keys."""
     masked = dict(fingerprint)
     if isinstance(command := masked.get("command"), str):
         words = re.findall(r"(?:'[^']*'|\S)+", command)  # of a line in shell quoting
@@ -112,7 +108,7 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _masked(name: str, value: str) -> str:
     """Return a value, or `MASKED` where its name says that it is a key."""
-    return MASKED if _names_a_key(name) and _is_literal(value) else value
+    return MASKED if _is_name_of_key(name) and _is_literal(value) else value
 
 
 class _NamedValue(NamedTuple):
@@ -126,7 +122,7 @@ class _NamedValue(NamedTuple):
 
 
 def _named_values(words: Iterable[str]) -> Iterator[_NamedValue]:
-    """Yield each word of a command line with the name of its value; by names such as `api-key`, secrets are found."""
+    """Yield each word of a command line, divided into the name of an option and its value."""
     option_before = ""
     for word in words:
         match = _OPTION.fullmatch(word)
@@ -141,11 +137,11 @@ def _named_values(words: Iterable[str]) -> Iterator[_NamedValue]:
             option_before = ""
 
 
-def _names_a_key(name: str) -> bool:
-    """Return whether a name is that of a key."""
+def _is_name_of_key(name: str) -> bool:
+    """Return whether an option or variable of this name usually has a secret key as its value."""
     return bool(re.search(_KEY_NAME, name, re.IGNORECASE) or re.fullmatch(_KEY_VARIABLE, name))
 
 
 def _is_literal(text: str) -> bool:
-    """Return whether a text is a value itself, and no reference, placeholder or mask."""
+    """Return whether a text spells out a value, and is no reference, placeholder or mask."""
     return bool(text) and not refers(text) and "{" not in text and text != MASKED

@@ -54,14 +54,14 @@ class Knob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What may vary about a launcher, or a script for large models."""
+    """A ready-made space for a launcher, or for a script that trains large models."""
 
     space: Mapping[str, Knob]
     rules: tuple[str, ...] = ()
     known: Mapping[str, Value] = field(default_factory=dict)
     """Parameter of a rule → its value where the command does not say it."""
     computed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Flag that follows from searched ones → its expression `value`, and `own`, its default, if it may be typed, too.
+    """Computed flag → `value`, its expression, and perhaps `own`, its default, with which it may be typed, too.
 
     In the expression, `{own:NAME}` is the value that the command has for another flag.
     """
@@ -72,7 +72,7 @@ class Launch:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of all parameters that it searches or computes."""
+        """The names of all parameters that this space searches or computes."""
         return frozenset(map(_parameter, (*self.space, *self.computed)))
 
 
@@ -85,15 +85,15 @@ def launches() -> Mapping[str, Launch]:
 
 def shown_launch(flags: Collection[str]) -> str | None:
     """Return the name of the launch that a script belongs to, by the flags that it has; None for any other script."""
-    known = set(map(_normal, flags))
+    known = set(map(_without_dashes, flags))
     for name, launch in launches().items():
-        if launch.shown_by and known.issuperset(map(_normal, launch.shown_by)):
+        if launch.shown_by and known.issuperset(map(_without_dashes, launch.shown_by)):
             return name
     return None
 
 
 def with_launches(study: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a study file with what its key `launch` adds; the content as it is without the key.
+    """Return the content of a study file, completed by the ready-made spaces that its key `launch` names.
 
     Raises ValueError for an unknown launch, and for a study without a command.
     """
@@ -108,7 +108,7 @@ def with_launches(study: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Command:
-    """A study's command while its flags become placeholders."""
+    """A study's command, in which flags are replaced by placeholders one after another."""
 
     words: list[str]
     env: dict[str, str]
@@ -118,8 +118,8 @@ class _Command:
     """The keys to a value of the configuration file, joined by dots → the value."""
 
     def typed(self, flag: str) -> str | None:
-        """Return the value of a flag as typed, "true" if it has none; None where the command lacks the flag."""
-        place = self._place(flag)
+        """Return the typed value of a flag, "true" for one without a value; None where the command lacks the flag."""
+        place = self._index_of(flag)
         if place is None:
             return None
         _, equals, value = self.words[place].partition("=")
@@ -129,7 +129,7 @@ class _Command:
 
     def is_bare(self, flag: str) -> bool:
         """Return whether a flag is typed without a value: nothing or another flag follows it."""
-        place = self._place(flag)
+        place = self._index_of(flag)
         if place is None or "=" in self.words[place]:
             return False
         if place + 1 == len(self.words):
@@ -137,12 +137,12 @@ class _Command:
         return re.match(r"--?[A-Za-z]|\{flag:", self.words[place + 1]) is not None
 
     def put(self, flag: str, placeholder: str, after: str = "") -> None:
-        """Put a placeholder in the place of a flag's value, or of a flag without a value.
+        """Replace a flag's value by a placeholder; add the flag where it is missing.
 
-        A missing flag is added behind the word `after`, or at the end. A placeholder `{flag:NAME}` stands for the whole
-        flag.
+        It is added behind the word `after`, or at the end. A flag without a value is replaced as a whole, by a
+        placeholder such as `{flag:NAME}`.
         """
-        place = self._place(flag)
+        place = self._index_of(flag)
         if place is None:
             at = self.words.index(after) + 1 if after in self.words else len(self.words)
             added = [placeholder] if placeholder.startswith("{flag:") else [f"--{flag}", placeholder]
@@ -156,38 +156,51 @@ class _Command:
             self.words[place + 1] = placeholder
 
     def has(self, name: str) -> bool:
-        """Return whether the command or the configuration file sets a value; `auto` leaves it to the library."""
+        """Return whether the command or its file sets a value. A value `auto` in the file sets none."""
         return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"
 
     def values(self) -> dict[str, Value]:
-        """Return parameter → its value in the command or the configuration file; placeholders are left out."""
+        """Return parameter → its value in the command, or else in its file; typed placeholders are left out."""
         values = {_parameter(keys): value for keys, value in self.in_file.items()}
         for word in self.words:
             flag = word.partition("=")[0].lstrip("-") if word.startswith("--") else ""
             text = self.typed(flag) if flag else None
             if text and "{" not in text:
-                values[_parameter(flag)] = _value(text)  # what is typed comes before the file
+                values[_parameter(flag)] = _typed_value(text)  # replaces the value of the file
         return values
 
-    def _place(self, flag: str) -> int | None:
-        """Return the place of the word of a flag; None where the command does not have it."""
+    def _index_of(self, flag: str) -> int | None:
+        """Return the index of the word with a flag; None where the command lacks the flag."""
         for place, word in enumerate(self.words):
-            if word.startswith("--") and _normal(word.partition("=")[0]) == _normal(flag):
+            if word.startswith("--") and _without_dashes(word.partition("=")[0]) == _without_dashes(flag):
                 return place
         return None
 
 
-def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
-    """Return the content of a study file with what one launch adds; what the file says itself stays.
+@dataclass(slots=True)
+class _Additions:
+    """What a launch adds to a study, collected setting by setting."""
 
-    Raises ValueError where the command has no setting that the launch could vary.
+    space: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unset: dict[str, Value] = field(default_factory=dict)
+    """Parameter → the value with which its flag is left out of the command."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Parameter → the keys to its value in the configuration file."""
+    computed: dict[str, str] = field(default_factory=dict)
+    """Parameter → the expression of its value."""
+
+
+def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
+    """Return the content of a study file, completed by one ready-made space; the file's own keys and values stay.
+
+    Raises ValueError for a study without a command, and where the command has no setting that the launch could vary.
     """
     trainer = dict(study.get("trainer") or {})
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
         raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
     command = _command(trainer, options, launch)
-    added = _Added()
+    added = _Additions()
     values = {**launch.known, **command.values()}
     for flag, knob in launch.space.items():
         current = _current_value(command, flag, knob)
@@ -197,24 +210,22 @@ def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, 
     if not added.space:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
     _add_computed(command, launch, values, added)
-    rules = [_rule_of_space(text, values, added) for text in launch.rules]
+    rules = [_rule_with_values(text, values, added) for text in launch.rules]
     return {
         "objective": "samples_per_s",
         **study,
-        "trainer": {**trainer, "options": _options(options, command, added)},
+        "trainer": {**trainer, "options": _completed_options(options, command, added)},
         "space": {**added.space, **(study.get("space") or {})},
         "rules": [*(rule for rule in rules if rule is not None), *(study.get("rules") or ())],
     }
 
 
-def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> dict[str, Any]:
-    """Return a trainer's options with a launch: its command has placeholders, and its other keys say how to fill them.
+def _completed_options(options: Mapping[str, Any], command: _Command, added: _Additions) -> dict[str, Any]:
+    """Return a trainer's options with the command that has placeholders, and with the keys that a launch adds.
 
-    Without a key about progress, the tuner counts steps inside the training, and sees there what it learns from. So no
-    config may change the parts `KEPT`, and all configs count as learning the same, unless `options` say otherwise.
-
-    `unset` and `computed` name parameters: with the value for which the flag is left out of the command, and with the
-    expression that gives the value. `files` names the values in the configuration file that parameters replace.
+    These are `unset`, `computed` and `files`, as `_Additions` describes them. Without a key about progress, the tuner
+    counts steps inside the training, where it sees what a config changes. Then the parts `KEPT` may not change, and all
+    configs count as learning the same, unless `options` say otherwise.
     """
     is_counted_inside = not options.keys() & {"progress", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
@@ -228,21 +239,8 @@ def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> 
     return completed
 
 
-@dataclass(slots=True)
-class _Added:
-    """What a launch adds to a study, collected setting by setting."""
-
-    space: dict[str, dict[str, Any]] = field(default_factory=dict)
-    unset: dict[str, Value] = field(default_factory=dict)
-    """Parameter → the value with which its flag is left out of the command."""
-    files: dict[str, str] = field(default_factory=dict)
-    """Parameter → the keys to its value in the configuration file."""
-    computed: dict[str, str] = field(default_factory=dict)
-    """Parameter → the expression of its value."""
-
-
 def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Launch) -> _Command:
-    """Return the command of a study, with the first JSON file among its words that has the keys of `launch.file`."""
+    """Return the command of a study. Its file is the first JSON file among its words with the keys `launch.file`."""
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
     command = _Command(words, {name: str(value) for name, value in (options.get("env") or {}).items()})
@@ -258,11 +256,10 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
 
 
 def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
-    """Return the value that a setting has without a search; None where the setting may not vary.
+    """Return the value that a setting has in the command as it is; None where the setting cannot be searched.
 
-    It may not vary where flags that it needs are missing, or flags that it excludes are there; where its value is
-    unknown or a placeholder already; and where the value is of another kind than the choices, such as a word and no
-    number.
+    It cannot be searched where a flag that it needs is missing, or a flag that it excludes is there. Nor can it where
+    its value is unknown, is a placeholder already, or is a word while the choices are numbers.
     """
     if not all(map(command.has, knob.needs)) or any(map(command.has, knob.without)):
         return None
@@ -271,7 +268,7 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
         if text is None:
             return None if knob.typed else False
         return text.lower() == "true"
-    current = knob.own if text is None else _value(text)
+    current = knob.own if text is None else _typed_value(text)
     if knob.key:
         current = command.in_file.get(flag)
     is_of_kind = isinstance(current, str) == isinstance(knob.choices[0], str) or current == knob.own
@@ -279,11 +276,11 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
     return current if is_of_kind and not is_placeholder else None
 
 
-def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
-    """Add a setting of a launch to the study's space, and put its placeholder into the command or its file.
+def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, added: _Additions) -> None:
+    """Add a setting to the space of a study, and put its placeholder into the command or its file.
 
-    `flag` and `knob` are the setting, and `current` is its value without a search, which the space has first. A setting
-    whose conditions name a parameter outside the space is not added.
+    `flag` and `knob` are the setting. `current` is its value in the command, which the space lists first. A setting
+    with a condition on a parameter outside the space is not added.
     """
     if not knob.when.keys() <= added.space.keys():
         return
@@ -312,11 +309,11 @@ def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, adde
         command.put(flag, f"{{{parameter}}}", knob.after)
 
 
-def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value], added: _Added) -> None:
-    """Add the flags whose values are computed from searched ones, so that the total batch stays.
+def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value], added: _Additions) -> None:
+    """Add the flags whose values are computed from searched flags, so that the total batch stays.
 
-    In their expressions, `{own:NAME}` becomes the number that the command has. A flag stays as it is where such a
-    number is unknown. `values`: parameter → its value in the command.
+    In their expressions, `{own:NAME}` is replaced by the number that the command has. Where that number is unknown, the
+    flag stays as it is. `values`: parameter → its value in the command.
     """
     for flag, rule in launch.computed.items():
         parameter, expression = _parameter(flag), str(rule["value"])
@@ -330,10 +327,10 @@ def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value]
             command.put(flag, f"{{{parameter}}}")
 
 
-def _rule_of_space(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
-    """Return a rule of a launch for this study: parameters that are not searched are replaced by their values.
+def _rule_with_values(rule: str, values: Mapping[str, Value], added: _Additions) -> str | None:
+    """Return a rule of a launch with values in place of the parameters that are not searched.
 
-    `values`: parameter → its value in the command. None where the rule is not about a searched parameter, and where a
+    `values`: parameter → its value in the command. Returns None where no parameter of the rule is searched, and where a
     value is unknown.
     """
     names = Rule(rule).names - {RANKS}
@@ -351,7 +348,7 @@ def _rule_of_space(rule: str, values: Mapping[str, Value], added: _Added) -> str
     return rule
 
 
-def _value(text: str) -> Value:
+def _typed_value(text: str) -> Value:
     """Return the value that a typed text stands for: true or false, a number, or else the text itself."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
@@ -361,11 +358,11 @@ def _value(text: str) -> Value:
         return text
 
 
-def _normal(flag: str) -> str:
-    """Return a flag as it is compared: `--tensor-model-parallel-size` and `tensor_model_parallel_size` are the same."""
+def _without_dashes(flag: str) -> str:
+    """Return a flag in the spelling in which flags are compared: `tensor_parallel` for `--tensor-parallel`."""
     return flag.lstrip("-").replace("-", "_")
 
 
 def _parameter(flag: str) -> str:
-    """Return the name of a flag as a parameter: the last part, with underscores."""
-    return _normal(flag).rpartition(".")[2]
+    """Return the name of a flag as a parameter: `tensor_parallel` for `--parallelism.tensor-parallel`."""
+    return _without_dashes(flag).rpartition(".")[2]

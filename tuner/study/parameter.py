@@ -1,4 +1,4 @@
-"""The parameters of a study file: ladders, choices and ranges, their forms, and what several decide together."""
+"""The parameters of a study file: ladders, choices and ranges, how each is written, and checks of all together."""
 
 import ast
 import math
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
-    """Return the most values that a range can have, without making them. With `log`, `step` is a factor."""
+    """Return how many values `spaced_values` would give at most, without making them."""
     if log:
         return math.ceil(math.log(last / first) / math.log(step)) + 1  # `last` ends the list, at any distance
     return int((_exact(last) - _exact(first)) // _exact(step)) + 1
 
 
 def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple[float, ...]:
-    """Return the values from `first` to `last`.
+    """Return the values of a range from `first` to `last`.
 
-    Each value is the one before plus `step`. With `log` it is the one before times `step`, and `last` ends the list.
-    The arithmetic is decimal, as a person would do it: 0.1, 0.2, 0.3. Integers stay integers; with `log`, fractions
-    between integers are rounded.
+    Each value is the previous one plus `step`. With `log` it is the previous one times `step`, and `last` ends the
+    list. The arithmetic is decimal, as a person would do it: 0.1, 0.2, 0.3. Of integers, all values are integers,
+    rounded if need be.
     """
     begin, end, change = map(_exact, (first, last, step))
     if not log:
@@ -58,7 +58,7 @@ def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple
 
 
 def _exact(number: float) -> Decimal:
-    """Return a number as it is written: 0.1, and not the nearest binary fraction."""
+    """Return a number as the decimal that a person writes: 0.1 itself, not the nearest binary fraction."""
     return Decimal(repr(number))
 
 
@@ -93,7 +93,7 @@ Number = Annotated[float, BeforeValidator(_not_bool)]
 PositiveInt = Annotated[Whole, Field(ge=1)]
 
 
-def _scalar(given: object) -> object:
+def _checked_scalar(given: object) -> object:
     """Return a value of a parameter as it is. Raises ValueError for what no parameter can have."""
     if not isinstance(given, bool | int | float | str):
         raise ValueError("write a number, a word, true or false; put the word null in quotes")
@@ -102,8 +102,7 @@ def _scalar(given: object) -> object:
     return given
 
 
-Cases = Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CASES)]
-Scalar = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_scalar)]
+Scalar = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_checked_scalar)]
 
 
 Limit = Annotated[Number, AfterValidator(lambda given: int(given) if given.is_integer() else given)]
@@ -147,17 +146,17 @@ Rungs = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=MOST_V
 _RUNGS: TypeAdapter[tuple[int, ...]] = TypeAdapter(Rungs)
 
 
-def _ladder(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Return a ladder that a study file gives, after checking it against the one form that it has.
+def _checked_ladder(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Return a ladder as a study file gives it, after checking it: a list of rungs, `auto`, or None for no ladder.
 
-    Pydantic alone would check it against all forms, list of rungs, `auto` or nothing, and report an error for each.
+    Pydantic alone would check each ladder against all three forms, and report an error for each form.
     """
     if isinstance(given, str) and given != AUTO:
         raise ValueError("write rungs such as [256, 512, 1024], or auto")
     return check(given) if given in (None, AUTO) else _RUNGS.validate_python(given)
 
 
-Ladder = Annotated[Rungs | Literal["auto"] | None, WrapValidator(_ladder)]
+Ladder = Annotated[Rungs | Literal["auto"] | None, WrapValidator(_checked_ladder)]
 
 
 class ParameterSpec(Strict):
@@ -198,7 +197,7 @@ class ParameterSpec(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ParameterSpec":
-        """Check that the parameter is of exactly one kind, has only the keys of this kind, and no value twice."""
+        """Raise ValueError unless the parameter is of exactly one kind, with keys of this kind, and no value twice."""
         given = [kind for kind in ("ladder", "batch", "choices", "range") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
@@ -212,7 +211,7 @@ class ParameterSpec(Strict):
         return self
 
     def _check_bounds(self) -> None:
-        """Raise ValueError for keys of an `auto` ladder or batch that stand elsewhere, or contradict each other."""
+        """Raise ValueError where `min`, `max`, `samples` or `when` do not fit the kind of the parameter."""
         if self.samples is not None and not self.batch:
             raise ValueError("only `batch: auto` allows samples")
         if self.batch:
@@ -227,12 +226,11 @@ class ParameterSpec(Strict):
             raise ValueError(f"`ladder: auto` has its min {self.min} above its max {self.max}")
 
     def _check_growth(self) -> None:
-        """Raise ValueError where choices cannot grow up to `grow`."""
+        """Raise ValueError where `grow` is given, and the choices are no whole numbers, or not all below it."""
         if self.grow is None:
             return
-        sizes = [size for size in self.choices or () if isinstance(size, int) and not isinstance(size, bool)]
-        are_sizes_alone = len(sizes) == len(self.choices or ())
-        if not sizes or not are_sizes_alone or max(sizes) < 1:
+        sizes = [size for size in self.choices or () if type(size) is int]
+        if not sizes or len(sizes) < len(self.choices or ()) or max(sizes) < 1:
             raise ValueError("only choices that are whole numbers, one of them above 0, can grow")
         if self.grow <= max(sizes):
             raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
@@ -300,19 +298,19 @@ class ParameterSpec(Strict):
         return (*(self.choices or ()), *self.grown)
 
     def _with_own(self, values: Sequence[Value]) -> tuple[Value, ...]:
-        """Return numbers sorted, with the own value among them."""
+        """Return the sorted numbers `values` and `own`."""
         if self.own is not None and self.own not in values:
             values = (*values, self.own)
         return tuple(sorted(values, key=float))
 
     @property
     def _spaced(self) -> tuple[float, ...]:
-        """The values of a range by its step alone."""
+        """The values of a range by its step, without the user's own value; none for other kinds."""
         return spaced_values(*self.range, self._step, log=self.log) if self.range else ()
 
     @property
     def grown(self) -> tuple[int, ...]:
-        """The values into which choices grow: doublings of the largest one."""
+        """The values that a search may add to the choices: doublings of the largest choice, up to `grow`."""
         if (most := self.grow) is None:
             return ()
         largest = max(size for size in self.choices or () if isinstance(size, int))
@@ -320,16 +318,16 @@ class ParameterSpec(Strict):
         return tuple(takewhile(lambda size: size <= most, doubled))
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
-        """Return a ladder or a list of choices with these values and the same conditions."""
+        """Return the same parameter with other values: a ladder stays a ladder, all others become choices."""
         kind = "choices" if self.ladder is None else "ladder"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
     def parameter(self, name: str, *, is_ladder: bool) -> Parameter:
-        """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs.
+        """Return the parameter, called `name`, in the form that the search uses; `is_ladder`: its values are the rungs.
 
-        The user's own value is searched first: a list of choices begins with it, and other kinds name it as `own`. It
-        may lie between the steps of a range, which then is a plain list of values. Choices may have `grown` values
-        after them: doublings, each of which is searched only once the value before it is the best.
+        The user's own value is the first of the choices, or the key `own` of other kinds. Where it lies between the
+        steps of a range, the values are no longer evenly spaced, and so no range. Choices have their `grown` values at
+        the end: each is searched only once the value before it is the best.
         """
         is_evenly_spaced = self.own is None or self.own in self._spaced
         ladder_bounds = (self.min, self.max) if self.ladder == AUTO else None
@@ -347,16 +345,16 @@ class ParameterSpec(Strict):
 
 
 def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) -> Condition:
-    """Return a condition of `when` in the form that the search uses: `wanted` is one value, several, or a bound."""
+    """Return a condition on a parameter in the form that the search uses; `wanted`: one value, several, or a bound."""
     if isinstance(wanted, AtLeast):
         return Condition(parameter=parameter, at_least=wanted.min)
     return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
 
 
-def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
-    """Return the names of parameters in an order in which each follows those that its conditions name.
+def in_order_of_conditions(space: Mapping[str, ParameterSpec]) -> list[str]:
+    """Return the names of the parameters of a space, each after the parameters that its conditions name.
 
-    Raises ValueError where there is no such order, because the conditions form a cycle.
+    Raises ValueError where the conditions form a cycle, so that there is no such order.
     """
     ordered: list[str] = []
     while len(ordered) < len(space):
@@ -369,7 +367,7 @@ def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
 
 
 def ladder_name(space: Mapping[str, ParameterSpec]) -> str | None:
-    """Return the parameter that is the ladder: that with the key `ladder`, or else `num_envs`; None without either.
+    """Return the name of the ladder: the parameter with the key `ladder`, or else `num_envs`; None without either.
 
     Raises ValueError where several parameters have a `ladder`.
     """
@@ -384,7 +382,7 @@ def ladder_name(space: Mapping[str, ParameterSpec]) -> str | None:
 
 
 def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
-    """Return a space as it is. Raises ValueError for the first parameter that does not fit the others."""
+    """Return the space of a study unchanged. Raises ValueError where its parameters do not fit together."""
     ladder = ladder_name(space)
     for name, spec in space.items():
         if name == ladder and spec.range is not None:
@@ -403,19 +401,5 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         raise ValueError(
             f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
         )
-    in_order(space)  # raises for a cycle
+    in_order_of_conditions(space)  # raises for a cycle
     return space
-
-
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
-TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
-VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-DEVICES = r"^(auto(:[1-9]\d*)?|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
-
-IN_WORDS = {
-    NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
-    TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
-    VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
-    DEVICES: "is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
-}
-"""The error message for text that does not match the regular expression."""

@@ -1,4 +1,4 @@
-"""Command lines in shell quoting: a shell gets the bytes of what is literal, and looks up what is a reference."""
+"""Writes and reads command lines in shell quoting: of literal words, and of texts with references such as `${LR}`."""
 
 import os
 import re
@@ -22,8 +22,8 @@ _WORD = re.compile(r"""\$'(?P<escaped>(?:[^'\\]|\\.)*)'|(?P<usual>(?:[^\s'"]|'[^
 def literal_word(text: str) -> str:
     """Return a text as one word of a shell command, from which the shell gets the text byte for byte.
 
-    The word has no quotes where it needs none, usual quotes, or the form `$'…'` for characters that do not show. It has
-    no line break.
+    The word has no quotes if it needs none, usual quotes, or the form `$'…'` for unprintable characters. It has no line
+    break.
     """
     if _BARE.fullmatch(text):
         return text
@@ -33,7 +33,7 @@ def literal_word(text: str) -> str:
 
 
 def literal_line(words: Iterable[str]) -> str:
-    """Return literal words as a command line for a shell. Different words give different lines."""
+    """Return literal words as a command line for a shell; `literal_words` reads it again."""
     return " ".join(map(literal_word, words))
 
 
@@ -55,11 +55,10 @@ def quoted(word: str) -> str:
 
     References to variables are not quoted: `--lr=${LR}` stays as it is.
     """
-    beside_names = "".join(part.source for part in parts(word) if part.name is None)
-    has_names = len(beside_names) < len(word)
-    if has_names and (beside_names == "" or shlex.quote(beside_names) == beside_names):  # no quotes for all else
-        return word
-    return shlex.quote(word)
+    unnamed = "".join(part.source for part in parts(word) if part.name is None)  # all but references and `$${NAME}`
+    has_references = len(unnamed) < len(word)
+    needs_no_quotes = unnamed == "" or shlex.quote(unnamed) == unnamed
+    return word if has_references and needs_no_quotes else shlex.quote(word)
 
 
 def shell_split(text: str) -> tuple[str, ...]:
@@ -81,15 +80,15 @@ def shell_word(text: str) -> str:
 
 
 def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
-    """Return texts with references as a command line for a shell, which sets `variables` for the command alone.
+    """Return texts with references as a command line for a shell, which sets `variables` for this command alone.
 
-    References in the texts mean the variables as they are before the line.
+    A reference to one of `variables` has the value from before the line.
     """
     assigned = variables or {}
     line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
     set_before: set[str] = set()  # by the same line
     for name, text in assigned.items():
-        # in `A=new B="$A" command`, bash itself would give `B` the value `new`
+        # in `A=new B="$A" command`, bash gives `B` the value `new`, but the program `env` the old value
         if name in _READ_ONLY or any(part.is_reference and part.name in set_before for part in parts(text)):
             line.insert(0, "env")
             break
@@ -108,7 +107,7 @@ def _reference(part: TextPart) -> str:
 
 
 def _with_escape(character: str) -> str:
-    r"""Return a character as `$'…'` spells it: some by a letter, others that do not show by their bytes, as `\xff`."""
+    r"""Return a character as `$'…'` spells it: itself, an escape such as `\n`, or its bytes, such as `\xff`."""
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character.isprintable():
@@ -117,7 +116,7 @@ def _with_escape(character: str) -> str:
 
 
 def _without_escapes(text: str) -> str:
-    """Return the text that `$'…'` spells, given what stands between the apostrophes."""
+    """Return the text that `$'…'` spells; `text` is what stands between the apostrophes."""
     letters = {"n": b"\n", "t": b"\t", "\\": b"\\"}
     place, content = 0, b""
     for match in _ESCAPE.finditer(text):

@@ -18,9 +18,10 @@ from tuner.errors import StudyError
 
 
 def halving(count: int, wanted: int) -> list[int]:
-    """Return `wanted` indices that spread over 0 … count-1: the last, the first, then the middle of the widest gap.
+    """Return up to `wanted` different indices of a list of `count`, spread evenly over the list.
 
-    Of equally wide gaps, the last one is halved first. Of 9 indices, the first five are 8, 0, 4, 6 and 2.
+    The last index comes first, then index 0, then always the middle of the widest gap. Of equally wide gaps, the last
+    is halved first. Of 9 indices, the first five are 8, 0, 4, 6 and 2.
     """
     if count < 2:
         return list(range(count))[:wanted]
@@ -37,7 +38,7 @@ Key = TypeVar("Key")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return the items of each key, in the order in which the keys come first."""
+    """Return key → its items. Keys are in the order of their first items, and the items of a key in theirs."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -45,7 +46,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
-    """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
+    """Return the numbers `first`, twice `first`, and so on below `last`, and `last` itself at the end."""
     doubled = (first << power for power in itertools.count())
     return (*itertools.takewhile(lambda rung: rung < last, doubled), last)
 
@@ -65,7 +66,7 @@ NODES = "nodes"
 """The name of the parameter that says on how many nodes a trial runs, with the same number of devices in all."""
 
 _DRAWS = 200_000
-"""The most random draws of a config. They take some seconds, also where few combinations can be measured."""
+"""The most random draws in a search for configs that can be measured; they take some seconds."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -88,7 +89,7 @@ def rung_of(config: Mapping[str, Value], ladder: str | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """Holds when `parameter` has one of `values`. If `at_least` is given, holds when it is at least that number."""
+    """A condition on a config: `parameter` has one of `values`, or is at least `at_least` where that is given."""
 
     parameter: str
     values: tuple[Value, ...] = ()
@@ -146,9 +147,10 @@ class Parameter:
         return self.bounds is not None and not self.is_ladder
 
     def nearest(self, value: Value) -> Value:
-        """Return the value of the parameter that is nearest to a number; the number itself where it is a value.
+        """Return the value of the parameter that is nearest to a given value, which is a number or one of the values.
 
-        Distances are differences in a range, and differences of logarithms in a logarithmic range and on a ladder.
+        In a range, distances are differences. In a logarithmic range and on a ladder, they are differences of
+        logarithms.
         """
         if value in self.values:
             return value
@@ -157,9 +159,9 @@ class Parameter:
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def up_to(self, most: int) -> "Parameter":
-        """Return the parameter without the numbers above `most`, which must be at least the smallest of them.
+        """Return the parameter without the numbers above `most`, which must be at least the smallest number.
 
-        An `auto` ladder has `most` itself as its largest rung, because it may have any rung.
+        Of an `auto` ladder, larger rungs are replaced by `most`, because an `auto` ladder may have any rung.
         """
         if self.bounds is None:
             return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))
@@ -168,12 +170,12 @@ class Parameter:
         return replace(self, values=tuple(rungs), bounds=(first, min(last, most)))
 
     def active(self, config: Mapping[str, Value]) -> bool:
-        """Return whether the values in `config` satisfy all conditions, so that the parameter is used."""
+        """Return whether `config` satisfies all conditions of the parameter, so that it has a value for it."""
         return all(condition.holds(config) for condition in self.conditions)
 
 
 def every(config: Config) -> bool:
-    """Return True for any config: the rule of a space whose configs can all be measured."""
+    """Return True for each config: the rule of a space whose configs can all be measured."""
     return True
 
 
@@ -216,7 +218,7 @@ class Space:
         return cls(tuple(parameters))
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
-        """Return whether a config is one of this space: a known value for each active parameter, and measurable."""
+        """Return whether a config has a value of each active parameter, no other values, and can be measured."""
         try:
             of_active = self.draw(lambda parameter: config[parameter.name])
         except KeyError:  # an active parameter has no value
@@ -228,9 +230,9 @@ class Space:
 
     @property
     def idle(self) -> dict[str, Condition]:
-        """Parameter that no config can use → its condition, which no value satisfies: an error in the study file.
+        """Parameter without effect → its condition, which no value satisfies: a mistake in the study file.
 
-        A condition on an `auto` ladder is never listed, because rungs that are not known yet may satisfy it.
+        A condition on an `auto` ladder is never among them, because rungs that are not known yet may satisfy it.
         """
         values_of = {parameter.name: parameter.values for parameter in self.parameters if parameter.bounds is None}
         idle: dict[str, Condition] = {}
@@ -248,11 +250,11 @@ class Space:
 
     @property
     def combinations(self) -> int:
-        """The number of combinations of all values, also of those that conditions or rules leave out."""
+        """The number of combinations of all values, whether conditions and rules allow them or not."""
         return math.prod(len(parameter.values) for parameter in self.parameters)
 
     def values(self, name: str) -> tuple[Value, ...]:
-        """Return the values of the parameter called `name`, or nothing when there is no such parameter."""
+        """Return the values of the parameter called `name`; none where there is no such parameter."""
         return next((parameter.values for parameter in self.parameters if parameter.name == name), ())
 
     @property
@@ -271,28 +273,31 @@ class Space:
 
     @property
     def auto_bounds(self) -> tuple[int, int] | None:
-        """The smallest rung of an `auto` ladder and the largest that it may have; None for any other ladder."""
+        """The smallest and the largest rung that an `auto` ladder may have; None where there is no such ladder."""
         return next((parameter.bounds for parameter in self.parameters if parameter.is_ladder), None)
 
     @property
     def auto_batch(self) -> str | None:
-        """The name of the parameter that is a batch size worked out by the tuner; None where there is none."""
+        """The name of the batch size that the study writes as `auto`; None where there is none."""
         return next((parameter.name for parameter in self.parameters if parameter.is_auto_batch), None)
 
     @property
     def own(self) -> Config | None:
-        """The config of the user's own values, which is probed first; None where a parameter has no own value."""
+        """The config of the user's own values, which is probed first; None unless all parameters have an own value.
+
+        None also where that config is not in the space, because a rule forbids it.
+        """
         if any(parameter.own is None for parameter in self.parameters):
             return None
         config = self.draw(lambda parameter: parameter.values[0] if parameter.own is None else parameter.own)
         return config if config in self else None
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
-        """Return the space with these rungs."""
+        """Return the space whose ladder has these rungs."""
         return self._with(self.ladder, lambda ladder: replace(ladder, values=tuple(rungs)))
 
     def with_batch(self, size: int) -> "Space":
-        """Return the space with this value of the batch size that is `auto`."""
+        """Return the space in which the `auto` batch size has this single value, which was worked out."""
         return self._with(self.auto_batch, lambda batch: replace(batch, values=(size,)))
 
     def up_to(self, most: int) -> "Space":
@@ -300,7 +305,7 @@ class Space:
         return self._with(LADDER, lambda environments: environments.up_to(most))
 
     def _with(self, name: str | None, change: Callable[[Parameter], Parameter]) -> "Space":
-        """Return the space with one parameter changed; as it is where it has no such parameter."""
+        """Return the space with the parameter called `name` changed; unchanged where it has no such parameter."""
         parameters = (change(parameter) if parameter.name == name else parameter for parameter in self.parameters)
         return replace(self, parameters=tuple(parameters))
 
@@ -312,7 +317,7 @@ class Space:
         """
 
         def pick(parameter: Parameter) -> Value:
-            """Return the value of a parameter in this space."""
+            """Return the value of a parameter of this space for that config."""
             if parameter.name not in config:
                 return parameter.values[0] if parameter.own is None else parameter.own
             is_auto_ladder = parameter.is_ladder and parameter.bounds is not None
@@ -321,7 +326,10 @@ class Space:
         return self.draw(pick)
 
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
-        """Return the config of the values that `pick` returns for each active parameter, in order."""
+        """Return the config with the value that `pick` returns for each active parameter.
+
+        The parameters are taken in order, so that the values before a parameter decide whether it is active.
+        """
         config: Config = {}
         for parameter in self.parameters:
             if parameter.active(config):
@@ -333,10 +341,10 @@ class Space:
         return filter(self.holds, self._extensions({}, self.parameters))
 
     def drawn(self) -> Iterator[Config]:
-        """Yield distinct configs that can be measured, drawn at random; the user's own config is the first.
+        """Yield different configs that can be measured, drawn at random; the user's own config comes first.
 
         The order is always the same. Every second draw changes some values of a config that was found before, because
-        like configs can often be measured, too. The iterator ends after `_DRAWS` draws.
+        similar configs can often be measured, too. It ends after `_DRAWS` draws.
         """
         generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
@@ -358,14 +366,14 @@ class Space:
                 yield config
 
     def example(self) -> Config | None:
-        """Return a config; None where there is none, or where none of a large space is found within seconds."""
+        """Return any config, the user's own if it is known; None where none is found within `_DRAWS` draws."""
         if self.own:
             return self.own
         configs = self.drawn() if self.combinations > _DRAWS else self.configs()  # to go through all may take hours
         return next(configs, None)
 
     def _extensions(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
-        """Yield all configs that begin with the values of `config`, and have one of each further active parameter."""
+        """Yield all configs that extend `config` by a value of each active one among the further `parameters`."""
         if not parameters:
             yield config
             return
@@ -375,9 +383,9 @@ class Space:
             yield from self._extensions(longer, tail)
 
     def restricted_to(self, accepted: Iterable[str]) -> "Space":
-        """Return the space with only the `accepted` parameters, and of these only those whose conditions can be met.
+        """Return the space with the `accepted` parameters alone.
 
-        A condition on a parameter that is left out cannot.
+        A parameter with a condition on one that is left out is left out, too.
         """
         kept: list[Parameter] = []
         names = set(accepted)
@@ -388,11 +396,11 @@ class Space:
         return replace(self, parameters=tuple(kept))
 
     def seeds(self, per_variant: int) -> list[Config]:
-        """Return the configs to probe first: some rungs for each variant, spread evenly over the ladder.
+        """Return the configs to probe first: `per_variant` rungs of each variant, spread evenly over the ladder.
 
-        `per_variant` is their number. The largest rung comes first, then the smallest, then the middle of the widest
-        gap (see `halving`). So a search learns early which configs fit and where memory ends. All other parameters have
-        their first value. The user's own config, if it is known, comes before all.
+        The largest rung comes first, then the smallest, then the middle of the widest gap (see `halving`). So a search
+        learns early which configs fit into memory. All other parameters have their first value. The user's own config,
+        if it is known, comes before all.
         """
         ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
@@ -417,9 +425,9 @@ class Space:
 
 
 def ladder_of(space: Space) -> str | None:
-    """Return the parameter whose larger values need more memory: the ladder, or else a `batch_size` of many values.
+    """Return the parameter whose larger values need more memory: the ladder, or else a `batch_size`; None without.
 
-    A `batch_size` of up to three values is a choice rather than a size. None where there is no such parameter.
+    A `batch_size` of up to three values does not count, because so few values show no trend.
     """
     if space.ladder is not None:
         return space.ladder
@@ -432,7 +440,7 @@ def same_launch(config: Config, second: Config) -> bool:
 
 
 def launch_digest(config: Config) -> str:
-    """Return what identifies a config everywhere. Configs that launch the same probe have the same digest."""
+    """Return 12 hexadecimal digits that identify a config; configs that launch the same probe have the same digits."""
     return config_digest(launched(config))
 
 

@@ -4,7 +4,7 @@ Objectives and constraints are read here, too.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,28 +13,36 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from tuner.errors import StudyError
 from tuner.study.expression import Rule
 from tuner.study.parameter import (
-    DEVICES,
-    IN_WORDS,
-    NAME,
-    TRAINER,
-    VARIABLE,
-    Cases,
+    MOST_CASES,
     Number,
     ParameterSpec,
     PositiveInt,
     Strict,
     Whole,
     check_together,
-    in_order,
+    in_order_of_conditions,
     ladder_name,
 )
 from tuner.study.shell import shell_split
 from tuner.study.space import DEFAULT, NODES, VARIANT, Space, Value
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+DEVICES = r"^(auto(:[1-9]\d*)?|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
+
+PATTERN_MESSAGES = {
+    NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
+    TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
+    VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
+    DEVICES: "is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
+}
+"""The error message for text that does not match the regular expression."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constraint:
-    """A bound on one metric."""
+    """A bound on one metric, such as `<= 20000` or `>= 0.8 * default`."""
 
     metric: str
     sense: Literal["<=", ">="]
@@ -48,10 +56,10 @@ class Constraint:
         return f"{self.sense} {self.number:.15g}{' * default' if self.of_default else ''}"
 
     def violation(self, value: float | None, default: float | None = None) -> float:
-        """Return by how much a value violates the bound, as a share of the bound; at most 0 where the value keeps it.
+        """Return by how much a value violates the bound, as a share of the bound; 0 or less where the value keeps it.
 
         It is 1 where the value or the bound is unknown. For a bound of 0, it is the difference itself. `default` is the
-        value of the metric that the default variant has at the same rung.
+        value of the metric that the default variant has at the same rung; None where it is unknown.
         """
         bound = self._bound(default)
         if value is None or bound is None:
@@ -60,7 +68,7 @@ class Constraint:
         return excess / (bound or 1.0)
 
     def complaint(self, value: float | None, default: float | None = None) -> str:
-        """Return how a value violates the bound, in words."""
+        """Return in words how a value violates the bound, or that it is unknown; `default` as for `violation`."""
         if value is None:
             return f"{self.metric} was not measured, {self} is required"
         bound = self._bound(default)
@@ -91,7 +99,7 @@ def read_constraint(metric: str, text: object) -> Constraint:
 
 
 def _check_bound(text: object) -> object:
-    """Return the text of a bound. Raises ValueError where it is none."""
+    """Return a text that spells a bound, unchanged. Raises ValueError for any other text."""
     read_constraint("", text)
     return text
 
@@ -101,15 +109,15 @@ Bound = Annotated[str, BeforeValidator(_check_bound)]
 
 
 def compare_with_default(constraints: Iterable[Constraint]) -> bool:
-    """Return whether one of the constraints is a multiple of what the default of a rung has."""
+    """Return whether one of the constraints is a bound of `* default`, which needs a probe of the default config."""
     return any(constraint.of_default for constraint in constraints)
 
 
 def read_objectives(text: str) -> tuple[str, ...]:
-    """Return the full names of the objectives in a comma-separated list, in the same order.
+    """Return the metrics that a study maximises, by the text of its objectives, separated by commas.
 
-    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. Objectives are maximised, so a metric of which less
-    is better stands for its inverse in `INVERSES`.
+    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. A metric of which less is better is replaced by its
+    inverse in `INVERSES`.
     """
     full_names = {"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}
     names = (name.strip() for name in text.split(","))
@@ -247,9 +255,9 @@ class ProbeSpec(Strict):
         return 1000 * self.iterations
 
     def timed(self, seconds: float) -> "ProbeSpec":
-        """Return the limits of a run that trains for `seconds` as a training does: nothing but its time ends it."""
-        most = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}  # never reached
-        return self.model_copy(update={**most, "thin": False, "warm": False})
+        """Return the limits of a run that trains for `seconds`, as a real training does: no other limit is reached."""
+        unreached = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}
+        return self.model_copy(update={**unreached, "thin": False, "warm": False})
 
     @property
     def longest_start_s(self) -> float:
@@ -294,7 +302,7 @@ class SoakSpec(Strict):
 
     @property
     def provokes(self) -> bool:
-        """Whether a soak differs from a training."""
+        """Whether the file has words that make a soak differ from a training."""
         return bool(self.command or self.flags)
 
 
@@ -313,25 +321,16 @@ class PrunerSpec(Strict):
     """of Hyperband: its reduction factor"""
 
 
-def _cards_as_text(devices: object) -> object:
-    """Return a number of cards as text; anything else stays as it is."""
-    is_number = isinstance(devices, int) and not isinstance(devices, bool) and devices > 0
-    return f"auto:{devices}" if is_number else devices
-
-
 Devices = Annotated[
     str,
     StringConstraints(pattern=DEVICES),
-    BeforeValidator(_cards_as_text),
+    BeforeValidator(lambda given: f"auto:{given}" if type(given) is int and given > 0 else given),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": DEVICES}, {"type": "integer", "exclusiveMinimum": 0}]}),
 ]
 
 
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
 """Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""
-
-CPU_RANKS = 2
-"""The CPU ranks of `devices: cpu`, and of `auto` where there is no card."""
 
 
 class SlurmSpec(Strict):
@@ -356,79 +355,11 @@ class SlurmSpec(Strict):
     requeue: bool = False
     """submit a job again when its time limit ends it"""
 
-    def gpus_for(self, devices: str) -> int:
-        """Return the GPUs of each node that a job asks for: `gpus`, or without it what the study's `devices` says.
 
-        The devices here are not counted: the machine that submits the job may have other GPUs, or none.
-        Raises StudyError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
-        """
-        if not re.fullmatch(DEVICES, devices):
-            raise StudyError(f"devices {devices!r} {IN_WORDS[DEVICES]}")
-        if self.gpus is None and devices == "auto":
-            raise StudyError(
-                "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
-                "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
-            )
-        by_index = _gpus_by_index(devices)
-        if self.gpus is None:
-            return by_index or _gpus_by_number(devices)
-        if self.gpus < by_index:
-            raise StudyError(
-                f"slurm.gpus is {self.gpus}, and devices {devices} names {by_index} GPUs; raise slurm.gpus"
-            )
-        return self.gpus
-
-    def device_names(self, devices: str) -> tuple[str, ...]:
-        """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …
-
-        The numbers count from 0 over all nodes of the job: with two nodes of four cards, the second node has `cuda:4`
-        to `cuda:7`. A job without cards has two ranks on each node, unless `devices` says another number. Raises the
-        errors of `gpus_for`.
-        """
-        gpus = self.gpus_for(devices)
-        if devices.startswith("cpu"):
-            ranks = int(devices.partition(":")[2] or CPU_RANKS)  # `cpu:4` or `cpu`
-            return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
-        if not gpus:
-            return tuple(f"cpu:{rank}" for rank in range(self.nodes * CPU_RANKS))
-        # on each node: those that `devices` names, otherwise all of the job
-        cards = _gpus_by_index(devices) or _gpus_by_number(devices) or gpus
-        return tuple(f"cuda:{card}" for card in range(self.nodes * min(cards, gpus)))
-
-    def options(self, devices: str) -> dict[str, str | int]:
-        """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
-
-        Raises the errors of `gpus_for`.
-        """
-        gpus = self.gpus_for(devices)
-        given = {
-            "partition": self.partition,
-            "account": self.account,
-            "nodes": self.nodes,
-            "ntasks" if self.nodes == 1 else "ntasks-per-node": 1,
-            "gres": f"gpu:{gpus}" if gpus else None,
-            "cpus-per-task": self.cpus_per_task,
-            "mem": f"{self.mem_gb}G" if self.mem_gb else None,
-            "time": self.time_min,
-        }
-        return {name: value for name, value in given.items() if value is not None}
-
-    def header(self, devices: str, name: str) -> Iterator[str]:
-        """Yield the first lines of a batch script: its interpreter, its options, the lines of `setup`."""
-        yield "#!/bin/bash"
-        for option, value in {"job-name": name, **self.options(devices)}.items():
-            yield f"#SBATCH --{option}={value}"
-        yield from self.setup
-
-
-def _gpus_by_index(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names by their indices: 2 for `4,5`, 0 for `auto` and CPU ranks."""
-    return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
-
-
-def _gpus_by_number(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names by their number: 2 for `auto:2`, 0 for all other forms."""
-    return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0
+def check_devices(devices: str) -> None:
+    """Raise StudyError for devices, such as those of the option `--devices`, that no study file can name."""
+    if not re.fullmatch(DEVICES, devices):
+        raise StudyError(f"devices {devices!r} {PATTERN_MESSAGES[DEVICES]}")
 
 
 class StudySpec(Strict):
@@ -443,7 +374,7 @@ class StudySpec(Strict):
         tuple[LaunchName, ...], BeforeValidator(lambda given: (given,) if type(given) is str else given)
     ] = ()
     """ready-made spaces, one or a list, which are added to `space` and `rules`"""
-    cases: Cases = ("*",)
+    cases: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CASES)] = ("*",)
     """globs over the trainer's cases"""
     devices: Devices = "auto"
     """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""
@@ -468,10 +399,10 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "StudySpec":
-        """Check what parts of the study need of each other.
+        """Raise ValueError where parts of the study contradict each other.
 
-        A bound of `* default` needs the default variant, and the sampler `gain` a single objective. A job has each
-        number of nodes on which a trial may run.
+        A bound of `* default` needs the default variant in the space. The sampler `gain` needs a single objective. A
+        trial may run on as many nodes at most as a job has.
         """
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
@@ -492,7 +423,7 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _rules_are_about_the_space(self) -> "StudySpec":
-        """Check that each rule names parameters of the space, and that those in its arithmetic are numbers."""
+        """Raise ValueError for a rule that names no parameter of the space, or computes with one that is no number."""
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
@@ -509,9 +440,9 @@ class StudySpec(Strict):
     def devices_of_trial(self, per_node: int) -> int:
         """Return how many devices each trial has, on nodes with `per_node` devices each.
 
-        The study may place its trials on different numbers of nodes, such as 1 or 2: see `placements`. Each trial has
-        the same number of devices, namely all of the smallest placement. With 8 per node, these are 8 on one node, or 4
-        on each of two. Raises StudyError where some number of nodes cannot share them evenly.
+        Trials may run on different numbers of nodes: see `placements`. But each has as many devices, so that they can
+        be compared: all of the smallest number of nodes. With 8 per node, a trial has 8 on one node, or 4 on each of
+        two. Raises StudyError where a number of nodes cannot share them evenly.
         """
         total = per_node * min(self.placements)
         if wrong := [nodes for nodes in self.placements if total % nodes]:
@@ -525,7 +456,7 @@ class StudySpec(Strict):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The metrics that a probe must give: those of the objectives and of the constraints."""
+        """The metrics that a probe must measure: those of the objectives and of the constraints."""
         return (*self.objectives, *self.constraints)
 
     @property
@@ -551,9 +482,9 @@ class StudySpec(Strict):
         return tuple(map(Rule, self.rules))
 
     def possible(self, parameter: str, values: Iterable[Value], ranks: int) -> tuple[Value, ...]:
-        """Return those of a parameter's `values` that some config may have on `ranks` devices.
+        """Return those of a parameter's `values` that no rule refuses by itself, on `ranks` devices.
 
-        A rule may refuse a value whatever the others are, such as a degree of parallelism above the number of devices.
+        A rule may refuse a value in every config, such as a degree of parallelism above the number of devices.
         """
         rules = self.build_rules()
         return tuple(value for value in values if all(rule.holds({parameter: value, RANKS: ranks}) for rule in rules))
@@ -561,4 +492,9 @@ class StudySpec(Strict):
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
         ladder = ladder_name(self.space)
-        return Space(tuple(self.space[name].parameter(name, is_ladder=name == ladder) for name in in_order(self.space)))
+        return Space(
+            tuple(
+                self.space[name].parameter(name, is_ladder=name == ladder)
+                for name in in_order_of_conditions(self.space)
+            )
+        )

@@ -22,8 +22,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from tuner.errors import StudyError
 from tuner.study.keys import literal_keys
 from tuner.study.launches import with_launches
-from tuner.study.parameter import IN_WORDS
-from tuner.study.spec import Override, Prices, StudySpec
+from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
 from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
@@ -41,14 +40,14 @@ _HINTS = {
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file and return its descriptor, without waiting where it is a pipe that nobody writes."""
+    """Open a file with these flags of `os.open` and return its descriptor; a pipe without a writer opens at once."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def open_anew(path: Path) -> BinaryIO:
-    """Return a new file to write, which only its owner can read; a file or a link of this name is removed before.
+    """Remove a file or link of this name, and return a new file to write, which only its owner can read.
 
-    No link is followed, not even where the folder has become one. A device is written as it is, and never removed.
+    No link is followed, not even if the folder is one. A device such as /dev/null is not removed, but written.
     Raises OSError.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -66,9 +65,9 @@ def open_anew(path: Path) -> BinaryIO:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Return a file to read. Raises OSError, also for a path that is no file, such as a pipe that nobody writes.
+    """Return a file to read. Raises OSError, also for a path that is no file, such as a pipe without a writer.
 
-    Without `follow`, a link is refused, too.
+    Without `follow`, OSError is raised for a link, too.
     """
     more = 0 if follow else os.O_NOFOLLOW
     file = open(path, "rb", opener=lambda name, flags: open_at_once(name, flags | more))  # noqa: SIM115 - returned
@@ -85,7 +84,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-        raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
+        raw = deepcopy(_yaml_values(content.decode()))  # the cached values stay as they are
     except (OSError, YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StudyError(f"study file {path} cannot be read: {_why_unreadable(error)}") from error
     if not isinstance(raw, dict):
@@ -112,8 +111,11 @@ def _why_unreadable(error: Exception) -> str:
 
 
 @lru_cache(maxsize=4)
-def _values(text: str) -> Any:
-    """Return the values of a YAML text. They are kept, because a command reads a study more than once."""
+def _yaml_values(text: str) -> Any:
+    """Return the content of a YAML text. It is cached, because a command reads a study more than once.
+
+    Raises ValueError for more than `MOST_VALUES` values, each alias counted as all that it stands for.
+    """
     yaml = YAML(typ="safe")
     root = yaml.compose(text)
     if root is None:
@@ -126,10 +128,10 @@ def _values(text: str) -> Any:
 
 
 def _count_values(node: Node, known: dict[int, int], depth: int) -> int:
-    """Return the number of values at and below a node, each alias counted as all that it stands for.
+    """Return the number of values at and below a node of YAML, each alias counted as all that it stands for.
 
-    `known` holds the numbers of nodes that were counted before, so that many aliases take no time. Raises
-    RecursionError below a `depth` of 30, and so for an alias that contains itself.
+    `known` maps the id of each counted node to its number, so that a node with many aliases is counted once. Raises
+    RecursionError where nodes are nested more than 30 deep, so also for an alias that contains itself.
     """
     if depth > 30:
         raise RecursionError
@@ -143,7 +145,7 @@ def _count_values(node: Node, known: dict[int, int], depth: int) -> int:
     return known[id(node)]
 
 
-_IN_WORDS = {
+_MESSAGES = {
     "missing": "is required",
     "string_type": "should be text; put it in quotes",
     "tuple_type": "should be a list, such as [a, b]",
@@ -155,50 +157,50 @@ _IN_WORDS = {
     "float_parsing": "should be a number",
     "too_long": "has too many values",
 }
-"""The words for each kind of error. All other kinds keep pydantic's own message."""
+"""Kind of error of pydantic → our message. All other kinds keep pydantic's own message."""
 
 
 def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> list[str]:
-    """Return one message per error, in the file's order: its path, what is wrong, and which value was found.
+    """Return a line for each error that pydantic found in a part of a study: its path, what is wrong, the wrong value.
 
-    The paths begin with the keys `above`. A list that only seems too short, because pydantic does not count its wrong
-    members, is left out.
+    The lines are in the file's order. `model` is the checked part, and `above` are the keys that lead to it. A list
+    that only seems too short, because pydantic does not count its wrong members, is left out.
     """
-    parts = error.errors()
-    with_error_inside = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
-    own = [part for part in parts if part["type"] != "too_short" or part["loc"] not in with_error_inside]
-    return [_complaint(part, model, above) for part in own]
+    details = error.errors()
+    with_error_inside = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
+    true_errors = [error for error in details if error["type"] != "too_short" or error["loc"] not in with_error_inside]
+    return [_line_of(true_error, model, above) for true_error in true_errors]
 
 
-def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
-    """Return one error of pydantic as a line: the path of the key, what is wrong, and the value that was found."""
-    where = ".".join(map(str, (*above, *part["loc"]))) or "study"
-    if part["type"] == "extra_forbidden":
-        known = _allowed_keys(model, part["loc"][:-1])
-        alike = get_close_matches(str(part["loc"][-1]), known, n=1, cutoff=0.75)  # (chosen)
+def _line_of(detail: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
+    """Return the line for one error of pydantic: the path of the key, what is wrong, and the value that was found."""
+    where = ".".join(map(str, (*above, *detail["loc"]))) or "study"
+    if detail["type"] == "extra_forbidden":
+        known = _allowed_keys(model, detail["loc"][:-1])
+        alike = get_close_matches(str(detail["loc"][-1]), known, n=1, cutoff=0.75)  # (chosen)
         return f"{where}: unknown key; " + (f"did you mean {alike[0]}?" if alike else f"known: {', '.join(known)}")
-    pattern = part.get("ctx", {}).get("pattern", "")
-    if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
-        wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
-    elif part["type"] in _IN_WORDS:
-        wrong = _IN_WORDS[part["type"]]
-    elif pattern in IN_WORDS:
-        wrong = IN_WORDS[pattern]
+    pattern = detail.get("ctx", {}).get("pattern", "")
+    if detail["type"] == "string_type" and isinstance(detail["input"], list | tuple):
+        wrong = f"should be text, not a list; write {_shortened(repr(','.join(map(str, detail['input']))))}"
+    elif detail["type"] in _MESSAGES:
+        wrong = _MESSAGES[detail["type"]]
+    elif pattern in PATTERN_MESSAGES:
+        wrong = PATTERN_MESSAGES[pattern]
     else:
-        wrong = part["msg"].removeprefix("Value error, ")
-    value = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
+        wrong = detail["msg"].removeprefix("Value error, ")
+    value = "" if isinstance(detail["input"], dict) else f" (found {_shortened(repr(detail['input']))})"
     return f"{where}: {wrong}{value}"
 
 
-def _cut(text: str) -> str:
-    """Return a text, cut off after 200 characters."""
+def _shortened(text: str) -> str:
+    """Return the first 200 characters of a text."""
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _allowed_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the keys that a study file may have at a place, for the message about an unknown key.
+    """Return the keys that are allowed at a place of a study file, for the message about an unknown key.
 
-    The place is a path of keys and positions in `model`: `("overrides", 0)` leads to the members of `overrides`.
+    The place is a path of keys and positions in `model`: `("overrides", 0)` is the first member of `overrides`.
     """
     kind: Any = model
     for step in place:
@@ -210,9 +212,9 @@ def _allowed_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[st
 
 
 def _member_type(kind: Any) -> Any:
-    """Return the type of the members of a list, a mapping or a union.
+    """Return the type of the members of a list, a mapping's values or a union; None for any other type.
 
-    Of several types, a model with fixed keys is preferred. Otherwise it is the last: that of a mapping's values.
+    Of the types in a union, the first pydantic model is returned, or else the last type.
     """
     members = [member for member in get_args(kind) if member is not Ellipsis]
     models = [member for member in members if hasattr(member, "model_fields")]
@@ -222,29 +224,30 @@ def _member_type(kind: Any) -> Any:
 
 
 DeviceKind = Literal["cpu", "gpu"]
-_AT_LAUNCH = (*(f"trainer.options.{part}." for part in ("command", "session", "env")), "environment.variables.")
-"""Where references stay: their values, such as keys, are looked up when the trainer is started, and kept nowhere."""
-_FOLDERS = (
-    Path("studies"),
-    *(Path(__file__).resolve().parents[place] / name for place, name in ((1, "_studies"), (2, "studies"))),
-)
-"""Where studies of a name lie: those of the person, and those of the package."""
+_KEPT_REFERENCES = (*(f"trainer.options.{part}." for part in ("command", "session", "env")), "environment.variables.")
+"""Beginnings of the paths of texts that keep their references `${VAR}` until the trainer is started.
+
+So the values of these variables, which may be secret keys, are stored nowhere.
+"""
+_PACKAGE = Path(__file__).resolve().parents[1]
+_FOLDERS = (Path("studies"), _PACKAGE / "_studies", _PACKAGE.parent / "studies")
+"""Where a study is found by its name: the user's studies, those of an installed package, and those of a checkout."""
 
 
 def load(
     study: str, environ: Mapping[str, str] | None = None, *, fall_back: bool = True, to_show: bool = False
 ) -> StudySpec:
-    """Return the study called `study`.
+    """Return the study of a file, after checking it.
 
-    In every text of its file, `${VAR}` and `${VAR:-default}` are replaced by the variable's value, and `$${VAR}` by a
+    In every text of the file, `${VAR}` and `${VAR:-default}` are replaced by the variable's value, and `$${VAR}` by a
     literal `${VAR}`. Only the trainer's command and its environment variables keep them until the trainer is started.
 
     Args:
         study: the path of a YAML file, or the name of a file in `studies/`.
-        environ: the variables; None for those of this process.
-        fall_back: whether the study that the file names as its `fallback` is returned where `trainer.root` is empty. It
-            has another name. False suits callers that start no trainer.
-        to_show: whether the trainer's variables may be missing, as they may for callers that show what was found.
+        environ: the environment variables; None for those of this process.
+        fall_back: whether another study is returned where `trainer.root` is empty: that which the file names as its
+            `fallback`. Callers that start no trainer pass False.
+        to_show: whether variables for the trainer may be missing. Callers that only show results pass True.
 
     Raises:
         StudyError: with all errors of the file, each with the path of its key.
@@ -261,12 +264,15 @@ def load(
 
 
 def stands_in(spec: StudySpec, study: str) -> bool:
-    """Return whether `spec`, as `load` returned it for `study`, is its fallback. Raises the errors of `load`."""
+    """Return whether `spec`, which `load` returned for `study`, is the fallback that `study` names.
+
+    Raises the errors of `load`.
+    """
     return study != spec.name and load(study, fall_back=False, to_show=True).name != spec.name
 
 
 def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
-    """Return the study of a file. Raises StudyError with all errors."""
+    """Return the study of a file; `environ` and `to_show` as for `load`. Raises StudyError with all errors."""
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     raw.setdefault("name", path.stem)
@@ -276,12 +282,12 @@ def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySp
         raise StudyError(f"{path}: {error}") from error
     spec = _validate(raw, errors)
     if spec is None or errors:
-        raise StudyError(f"{path}: {len(errors)} error(s)\n{_lines(errors)}")
+        raise StudyError(f"{path}: {len(errors)} error(s)\n{_error_list(errors)}")
     return spec
 
 
 def find(study: str) -> Path:
-    """Return the file of the study called `study`. Raises StudyError with the names of the existing studies."""
+    """Return the file of a study, given its path or its name. Raises StudyError where there is none."""
     if study.endswith((".yaml", ".yml")):
         if not Path(study).is_file():
             raise StudyError(f"study file {study} does not exist; known studies: {', '.join(names()) or 'none'}")
@@ -295,25 +301,25 @@ def find(study: str) -> Path:
 
 
 def is_known(study: str) -> bool:
-    """Return whether `studies/` has a file of this name."""
+    """Return whether a study of this name exists: the user's, or one of the package."""
     return _known_file(study) is not None
 
 
 def _known_file(study: str) -> Path | None:
-    """Return the file of a study's name in `studies/`: the person's before that of the package; None without any."""
+    """Return the first file of this name in the folders of studies, of which the user's comes first; None without."""
     files = (folder / f"{study}.yaml" for folder in _FOLDERS)
     return next(filter(Path.is_file, files), None)
 
 
 def names() -> list[str]:
-    """Return the names of the studies in `studies/`, those of the package included, sorted."""
+    """Return the sorted names of all studies, of the user and of the package."""
     return sorted({path.stem for folder in _FOLDERS for path in folder.glob("*.yaml")})
 
 
 def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
-    """Return the study for one case on one kind of device: all matching overrides are applied, in the file's order.
+    """Return the study for one case on one kind of device: with all matching overrides, in the file's order.
 
-    Raises StudyError when overrides that are valid one by one contradict each other.
+    Raises StudyError where the overrides are valid one by one, but not together.
     """
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
@@ -325,19 +331,19 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
     except ValidationError as error:
         raise StudyError(
             f"study {spec.name}: the overrides for {case} contradict each other:\n"
-            f"{_lines(complaints(error, StudySpec))}"
+            f"{_error_list(complaints(error, StudySpec))}"
         ) from error
 
 
 def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
-    """Return the overrides' globs that match no case. Such a glob is misspelt, or written for another trainer."""
+    """Return the globs of overrides that match none of the `cases`: they are misspelt, or made for another trainer."""
     names = list(cases)
     globs = dict.fromkeys(glob for override in spec.overrides for glob in override.match.cases)
     return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
 
 
 def _with_override(raw: dict[str, Any], override: Override) -> dict[str, Any]:
-    """Return the keys and values of a study, replaced by those of an override."""
+    """Return the content of a study, with the keys of one override in place of its own."""
     return {
         **raw,
         "space": {**raw["space"], **override.space},
@@ -347,9 +353,9 @@ def _with_override(raw: dict[str, Any], override: Override) -> dict[str, Any]:
 
 
 def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
-    """Return the study with the keys and values `raw`; None where it has errors even without its overrides.
+    """Return the study with the content `raw`, after checking it alone and with each of its overrides.
 
-    It is also checked with each override. Every error is appended to `errors`.
+    Every error is appended to `errors`. Returns None where the study has errors without its overrides.
     """
     try:
         spec = StudySpec.model_validate(raw)
@@ -364,21 +370,22 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
     return spec
 
 
-def _lines(errors: Iterable[str]) -> str:
-    """Return the first 20 errors as lines, and how many there are more."""
+def _error_list(errors: Iterable[str]) -> str:
+    """Return one text with a line for each of the first 20 errors, and the number of the others."""
     lines = list(errors)
     more = [f"… and {len(lines) - 20} more"] if len(lines) > 20 else []
     return "\n".join(f"  {error}" for error in (*lines[:20], *more))
 
 
 def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
-    """Return a value of the file with its variables looked up; every error is appended to `errors`.
+    """Return a value of the file with variables in place of its references, also in the values inside it.
 
-    `where` is the path of the value's key; `to_show`: see `load`.
+    `where` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ` and
+    `to_show` are those of `load`.
     """
 
     def note_missing(name: str) -> None:
-        """Note that a variable is not set, where that is an error."""
+        """Append an error for a variable that is not set, unless only the trainer needs it and none is started."""
         if not (to_show and where.startswith(("trainer.", "environment."))):
             errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
 
@@ -394,13 +401,13 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
         case str():
             text = _checked_text(value, where, errors)
             with_values = expanded(text, environ, note_missing)  # at the launch, too, to note missing variables
-            return text if f"{where}.".startswith(_AT_LAUNCH) else with_values
+            return text if f"{where}.".startswith(_KEPT_REFERENCES) else with_values
         case _:
             return value
 
 
 def _checked_text(text: str, where: str, errors: list[str]) -> str:
-    """Return a text of the file; for a text that no program can take, append an error and return an empty text."""
+    """Return a text of the file; append an error and return an empty text if no program can take the text."""
     if re.search("[\0\ud800-\udfff]", text):
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
@@ -408,7 +415,7 @@ def _checked_text(text: str, where: str, errors: list[str]) -> str:
 
 
 def exposed(spec: StudySpec) -> list[str]:
-    """Return a warning for each secret key that the study file itself holds, in the trainer's command or variables."""
+    """Return a warning for each secret key that the study file spells out, in the trainer's command or variables."""
     env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
     names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
@@ -421,9 +428,9 @@ def exposed(spec: StudySpec) -> list[str]:
 
 
 def price_of_all(prices: Prices, models: Sequence[str], where: object) -> float:
-    """Return the price of devices of these models together for an hour. `where`: what has the prices.
+    """Return the price of an hour of devices of these models together, in the currency of `prices`.
 
-    Raises StudyError for a model that has no price.
+    Raises StudyError for a model without a price; its message names `where` the prices come from.
     """
     if missing := [model for model in dict.fromkeys(models) if model not in prices.per_hour]:
         in_words = ", ".join(map(repr, missing))

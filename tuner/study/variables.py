@@ -70,12 +70,12 @@ def refers(text: str) -> bool:
 
 
 def escaped(literal: str) -> str:
-    """Return the text with references that stands for a literal: `$${NAME}` for `${NAME}`."""
+    """Return a literal text, written as a text with references: `$${NAME}` for `${NAME}`."""
     return _DOLLARS_BEFORE_NAME.sub(lambda dollars: 2 * dollars[0], literal)
 
 
 def referring(pieces: Iterable[tuple[str, bool]]) -> str:
-    """Return one text with references from pieces: pairs of a text, and whether it is a reference or a literal."""
+    """Return a text with references, joined from pieces: each is a text, and whether it is a reference or a literal."""
     texts: list[str] = []
     literal = ""  # all literals since the last reference, because dollars of one may belong to braces of the next
     for piece, is_reference in pieces:
@@ -97,7 +97,7 @@ def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], Non
     """
 
     def value(part: TextPart) -> str:
-        """Return what a part stands for."""
+        """Return the text that a part stands for, and call `missing` for a variable without a value."""
         if not part.is_reference or part.name is None:
             return part.literal
         if known := environ.get(part.name):

@@ -1,25 +1,22 @@
-"""The base class of every trainer, and what all trainers share: their imports, their launch and their options."""
+"""The base class of every trainer, and what several trainers share: plans, options and paths of programs."""
 
 import os
-import re
-import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
-from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of, record
+from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
 
 
 class Limit(NamedTuple):
-    """A module must be older than a version: always, or only beside a certain version of another module."""
+    """A module works only in versions below `below`: always, or only beside a certain version of another module."""
 
     module: str
     below: str
@@ -35,71 +32,6 @@ class Dependencies(NamedTuple):
     limits: tuple[Limit, ...] = ()
 
 
-class Imported(NamedTuple):
-    """The result of importing one module; `version` is None for a module without a version."""
-
-    module: str
-    version: str | None = None
-    error: str | None = None
-
-    @property
-    def missing(self) -> bool:
-        """Whether the module itself is missing; False where it is broken or lacks another module."""
-        return self.error == f"ModuleNotFoundError: No module named {self.module!r}"
-
-
-def import_all(dependencies: Dependencies, variables: Mapping[str, str] = MappingProxyType({})) -> list[Imported]:
-    """Import each module in the trainer's own Python, which sees no GPU, and return the results in this order.
-
-    Where that Python dies while it imports a module, this module is the last result. `dependencies.python` may be a
-    script that activates an environment: what the script prints is ignored. `variables` are added to the environment.
-    Raises TrainerError when the Python cannot be started or does not end in time.
-    """
-    python, modules = dependencies.python, dependencies.modules
-    try:
-        done = subprocess.run(
-            [python, "-c", Path(__file__).with_name("import_all.py").read_text(encoding="utf-8"), *modules],
-            env={**os.environ, **variables, "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=300,
-            check=False,
-        )
-    except OSError as error:
-        raise TrainerError(f"{python} cannot be started: {error.strerror}; set trainer.python") from error
-    except subprocess.TimeoutExpired as error:
-        problem = f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s"
-        raise TrainerError(f"{problem}; import them by hand") from error
-    answers = map(record, done.stdout.splitlines())
-    imported = [Imported(**answer) for answer in answers if answer.get("module") in modules]
-    if len(imported) < len(modules):
-        died = f"{python} ended with exit code {done.returncode} while it was imported"
-        imported.append(Imported(module=modules[len(imported)], error=died))
-    return imported
-
-
-def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator[str]:
-    """Yield a complaint about each module that is newer than a limit allows.
-
-    A limit with `beside` applies only where that other module is imported in that version.
-    """
-    versions = {module.module: module.version for module in imported if module.version is not None}
-    for limit in limits:
-        version = versions.get(limit.module)
-        companion, begins = limit.beside or ("", "")  # without another module, "" begins with "": the limit applies
-        applies = versions.get(companion, "").startswith(begins)
-        if version is not None and applies and _release(version) >= _release(limit.below):
-            beside = f" beside {companion} {versions[companion]}" if companion else ""
-            yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers with which a version begins: `1.12.0rc1` gives 1, 12, 0."""
-    release = re.match(r"[\d.]*", version)
-    return tuple(int(part) for part in (release[0] if release else "").split(".") if part)
-
-
 def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
     """Return the names by which torch knows the devices inside the probe, one per rank.
 
@@ -109,17 +41,17 @@ def device_names(devices: Sequence[Device]) -> tuple[str, ...]:
 
 
 def iterations(slot: Slot) -> int:
-    """Return the most iterations that a trainer is asked to run: two beyond those that a probe may measure.
+    """Return after how many iterations a trainer ends by itself: two more than a probe measures at most.
 
-    The tuner ends a probe itself. A command that is run by hand ends at this limit.
+    The tuner usually ends a probe earlier. A command that a person runs by hand ends at this limit.
     """
     return slot.limits.most_iterations + 2
 
 
 def num_envs(trainer: str, config: Config, usual: int | None = None) -> int:
-    """Return the environments per rank; `usual` where the config has no such parameter.
+    """Return the environments of each rank: `num_envs` of the config, or else `usual`.
 
-    Raises TrainerError where that is not a whole number above 0.
+    Raises TrainerError where this is not a whole number above 0; its message names the `trainer`.
     """
     number = config.get(LADDER, usual)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -128,7 +60,7 @@ def num_envs(trainer: str, config: Config, usual: int | None = None) -> int:
 
 
 def interpreter(python: str) -> str:
-    """Return the absolute path of a Python; a name without a folder is looked up in PATH.
+    """Return the absolute path of a Python that is given with its folder; a name alone stays, to be found in PATH.
 
     Links are not followed: the Python of a venv is a link that leads out of the venv.
     """
@@ -149,7 +81,7 @@ def own_plan(
         session_key: The name of the session, a program started once for many probes, that can run the config.
 
     Raises:
-        TrainerError: The Python is the tuner's own and lacks torch.
+        TrainerError: The Python is that of the tuner, and lacks torch.
     """
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
@@ -169,12 +101,12 @@ def own_plan(
 
 
 def program_folder(python: str | None) -> Path | None:
-    """Return the folder of a Python that a study file names with its folder; None for any other."""
+    """Return the folder of a study's `trainer.python` if the study names it with a folder; None otherwise."""
     return Path(interpreter(python)).parent if python and os.sep in python else None
 
 
 def with_folder_in_path(folder: Path, text: str) -> str:
-    """Return a text with a folder before each reference to the variable PATH: `/venv/bin:${PATH}` for `${PATH}`.
+    """Return the value of PATH with a folder before each `${PATH}` in it: `/venv/bin:${PATH}` for `${PATH}`.
 
     So a probe finds the programs beside the trainer's Python first, also where the study file sets PATH.
     """
@@ -190,7 +122,7 @@ Options = TypeVar("Options", bound=Strict)
 
 
 def checked_options(model: type[Options], spec: TrainerSpec) -> Options:
-    """Return the options of `spec` as a `model`. Raises TrainerError with all errors, each with its path."""
+    """Return `trainer.options` of a study as the model of a trainer. Raises TrainerError with all errors in them."""
     try:
         return model.model_validate(spec.options)
     except ValidationError as error:
@@ -236,7 +168,7 @@ class Trainer(ABC):
     counts_samples: bool | None = None
     """Whether probes of this trainer know its samples; None where only a probe can tell."""
     spans_nodes: bool = False
-    """Whether the command that this trainer starts on each of several nodes joins the others."""
+    """Whether the commands that this trainer starts on several nodes train together."""
     score_source: str = ""
     """What the score of a race is read from, where a study can choose; empty for the trainer's usual score."""
     heeds_devices: bool = True
@@ -255,7 +187,7 @@ class Trainer(ABC):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The accepted parameters that each study's space must have: all but the standard ones."""
+        """The accepted parameters that a study's space must have, because nothing else gives them a value."""
         return self.accepts - frozenset(STANDARD)
 
     @property
@@ -278,24 +210,24 @@ class Trainer(ABC):
             raise TrainerError(f"{parameter} {value!r}: {self.name} does not vary {parameter}")
 
     def refusal(self, config: Config, ranks: int) -> str | None:
-        """Return which rule of the trainer's options forbids a config; None where none does.
+        """Return in words why the trainer's options forbid a config on `ranks` ranks; None where they allow it.
 
-        A config that a rule forbids is no point of the space. So a rule takes no trial, and nothing is learnt from it.
+        A forbidden config is no point of the space, so that no trial is spent on it.
         """
         return None
 
     def ladder_end(self, case: Case) -> LadderEnd | None:
-        """Return the largest number of environments that a case can run: the ladder of numbers to probe ends there.
+        """Return the most environments that a case can run, at which its ladder ends; None where no end is known.
 
-        None where no end is known, and where a file of the case cannot be read: `plan` reports that file.
+        None also where a file of the case cannot be read: `plan` reports that file.
         """
         return None
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
-        """Return from how many samples a rank draws its batches with a config; None where that is unknown.
+        """Return from how many samples a rank draws its batches, which a batch cannot exceed; None where unknown.
 
-        `parameter` is the batch size that the study lets the tuner work out. Raises TrainerError, with the reason, for
-        a parameter that does not count the samples of a batch.
+        `parameter` is the batch size that the study writes as `auto`. Raises TrainerError for a parameter that does not
+        count the samples of a batch.
         """
         return None
 
@@ -313,7 +245,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:
-        """Return what results of this trainer must share to be comparable: `name`, and the options that matter."""
+        """Return what must be equal for results to be comparable: `name`, and the options that change results."""
 
     def session_key(self, case: Case, config: Config) -> str | None:
         """Return the name of the session that can run this config; None where there are no sessions.
@@ -330,5 +262,5 @@ class Trainer(ABC):
         return None
 
     def request(self, config: Config, iterations: int) -> dict[str, Any]:
-        """Return what a session gets for one run: the parameters that this trainer varies, and the most iterations."""
+        """Return the request for one run of a session: the parameters that this trainer varies, and the iterations."""
         return {"config": {name: config[name] for name in config if name in self.accepts}, "iterations": iterations}

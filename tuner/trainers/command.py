@@ -37,18 +37,18 @@ from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
 
 def loader_queue(config: Config) -> int:
-    """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown.
+    """Return how many batches the loader of a rank holds ready, from all of its workers; 0 where unknown.
 
-    The first iterations only empty this queue, so the tuner does not judge a loader's speed by them. The parameters are
-    recognised by their names. Without one for prefetching, each worker of a PyTorch loader prefetches two batches.
+    The first iterations only empty this queue, so the tuner does not judge a loader's speed by them. Workers and
+    prefetching are found by the names of parameters. By default, a worker of a PyTorch loader prefetches two batches.
     """
 
-    def value_of(word: str, default: int) -> int:
-        """Return the first whole number among the parameters with this word in their names; `default` without any."""
+    def number_of(word: str, default: int) -> int:
+        """Return the whole number of the first parameter with this word in its name; `default` without any."""
         numbers = (value for name, value in config.items() if word in name and type(value) is int)  # True is no number
         return next(numbers, default)
 
-    return max(0, value_of("workers", 0) * value_of("prefetch", 2))
+    return max(0, number_of("workers", default=0) * number_of("prefetch", default=2))
 
 
 _fill_to_launch = partial(fill, to_launch=True)
@@ -88,8 +88,7 @@ class CommandTrainer(Trainer):
     @property
     def declines(self) -> Mapping[str, str]:
         """The standard parameters that the command has no placeholder for."""
-        missing = (parameter for parameter in STANDARD if parameter not in self.accepts)
-        return {parameter: f"the command has no {{{parameter}}} placeholder" for parameter in missing}
+        return {name: f"the command has no {{{name}}} placeholder" for name in STANDARD if name not in self.accepts}
 
     @property
     def learning(self) -> frozenset[str]:
@@ -138,7 +137,7 @@ class CommandTrainer(Trainer):
         )
 
     def _env(self, values: Mapping[str, object], slot: Slot) -> dict[str, str]:
-        """Return the variables of a run: those of the options, filled with `values`, and those of the slot.
+        """Return the environment variables of a run: those of the options, filled with `values`, and those of the slot.
 
         A variable of the slot replaces that of the options, except for the number of threads.
         """
@@ -147,7 +146,7 @@ class CommandTrainer(Trainer):
             for word in _fill_to_launch((text,), values):  # none where the config lacks a parameter of the text
                 env[name] = word
         env |= {name: text for name, text in slot.variables.items() if name != THREADS or name not in env}
-        if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
+        if slot.to_train:  # nobody reads the progress, and drawing a bar slows the training
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             return {name: text for name, text in env.items() if bars.get(name) != text}
         return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
@@ -195,7 +194,7 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Return the first word of the command, or of the session's, if it names no program; None where all do."""
+        """Return the program of the command or of the session that does not exist; None where both exist."""
         if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None
         first_words = [words[0] for words in (self._options.command, self._options.session) if words]
@@ -215,9 +214,9 @@ class CommandTrainer(Trainer):
         return self.folder / path if path and (self.folder / path).is_file() else None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what comparable results share: the command and environment with placeholders, and how samples count.
+        """Return what comparable results share: the command and environment with placeholders, and the arithmetic.
 
-        The study stores and shows it, so a secret key that is written in it is masked.
+        The study stores and shows it, so secret keys in it are masked.
         """
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         computed = " ".join(f"{name}={text}" for name, text in sorted(self._options.computed.items()))
@@ -237,11 +236,11 @@ class CommandTrainer(Trainer):
             raise TrainerError(f"{problem}; write choices: [false, true]")
 
     def refusal(self, config: Config, ranks: int) -> str | None:
-        """Return why a config gives no usable number for one of the study's formulas; None where all are usable.
+        """Return in words which arithmetic of the options has no usable value for a config; None where all have one.
 
-        A study may give formulas as options: `samples_per_iteration`, `total_batch`, and any in `computed`. Each must
-        give a number above 0, and those in `computed` a whole number, because it takes the place of a placeholder. So
-        `computed: {accumulation: "64 / {batch_size}"}` refuses a batch size of 48.
+        Each of `samples_per_iteration`, `total_batch` and `computed` must give a number above 0, and those in
+        `computed` a whole number, because it takes the place of a placeholder. So `computed: {accumulation: "64 /
+        {batch_size}"}` refuses a batch size of 48.
         """
         try:
             values = self.with_computed(config, ranks)  # raises for a formula in `computed`
@@ -252,7 +251,7 @@ class CommandTrainer(Trainer):
         return None
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
-        """Return the number that an option computes; None where the option is empty or the config lacks a parameter."""
+        """Return the value of the option `name`, `samples_per_iteration` or `total_batch`; None where it is unknown."""
         ranks = len(slot.devices)
         return self._number(name, self._arithmetic[name], self.with_computed(config, ranks), ranks)
 
@@ -273,9 +272,10 @@ class CommandTrainer(Trainer):
         return completed
 
     def _number(self, name: str, text: str, values: Mapping[str, object], ranks: int) -> float | None:
-        """Return the value of `text`, the arithmetic of the option `name`; None where it is empty or lacks a parameter.
+        """Return the value of `text`, the arithmetic of the option `name`, for the `values` of parameters.
 
-        Raises ConfigRefusedError for a value that cannot be computed or is not above 0.
+        None where the text is empty, or a parameter of it has no value. Raises ConfigRefusedError for a value that
+        cannot be computed or is not above 0.
         """
         try:
             number = _expression(text).value({**values, **dict.fromkeys(COUNTS, ranks)}) if text else None
@@ -286,7 +286,7 @@ class CommandTrainer(Trainer):
         return number
 
     def values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
-        """Return the value of each placeholder, for one run in a slot; a flag without a value is left out."""
+        """Return placeholder → its value for one run in a slot; parameters at their `unset` value are left out."""
         devices = device_names(slot.local_devices)
         unset = self._options.unset  # parameter → the value that the program has without the flag
         values = self.with_computed(config, len(slot.devices))

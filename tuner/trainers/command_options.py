@@ -30,7 +30,7 @@ def parameters(words: Iterable[str]) -> frozenset[str]:
 
 
 def _operands(text: str) -> frozenset[str]:
-    """Return the parameters in an arithmetic; none in an empty one."""
+    """Return the parameters that an arithmetic computes with; none for an empty text."""
     return Expression(text).names - COUNTS if text else frozenset()
 
 
@@ -42,25 +42,15 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def _split(command: object) -> object:
-    """Return the words of a command that is one text; anything else as it is."""
-    return shell_split(command) if isinstance(command, str) else command
-
-
 def _checked_word(word: str) -> str:
-    """Return a text with placeholders. Raises ValueError for a broken placeholder or a flag that is no parameter."""
+    """Return a word unchanged. Raises ValueError for a broken placeholder, or a `{flag:…}` that is no parameter."""
     if stray := sorted(flags([word]) & LAUNCH_FACTS):
         raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
     return word
 
 
-def _checked_env(env: dict[str, str]) -> dict[str, str]:
-    """Return variables. Raises ValueError for a text among them as `_checked_word` does."""
-    return {name: _checked_word(text) for name, text in env.items()}
-
-
 def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return patterns of progress. Raises ValueError for a pattern whose groups have no names, or unknown ones."""
+    """Return patterns of progress unchanged. Raises ValueError for groups without names, or with unknown names."""
     known = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
     for pattern in patterns:
         compiled = _compiled(pattern)
@@ -70,20 +60,17 @@ def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-def _text_of_number(given: object) -> object:
-    """Return a number as text; anything else as it is."""
-    return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
-
-
-def _checked_arithmetic(text: str) -> str:
-    """Return an arithmetic, or an empty text. Raises ValueError for any other."""
-    return text and Expression(text).text
-
-
-Words = Annotated[tuple[Annotated[str, AfterValidator(_checked_word)], ...], BeforeValidator(_split)]
+Words = Annotated[
+    tuple[Annotated[str, AfterValidator(_checked_word)], ...],
+    BeforeValidator(lambda command: shell_split(command) if isinstance(command, str) else command),
+]
 """A command line: a list of words, or one text in shell quoting; no shell runs it."""
-Arithmetic = Annotated[str, BeforeValidator(_text_of_number), AfterValidator(_checked_arithmetic)]
-"""Arithmetic with placeholders; a number is arithmetic, too."""
+Arithmetic = Annotated[
+    str,
+    BeforeValidator(lambda given: str(given) if type(given) in {int, float} else given),
+    AfterValidator(lambda text: text and Expression(text).text),
+]
+"""Arithmetic with placeholders, or a number; may be empty."""
 
 
 class CommandOptions(Strict):
@@ -104,7 +91,9 @@ class CommandOptions(Strict):
     """Parameter → the value at which its flag is left out, because the trainer has this value without the flag."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
-    env: Annotated[Variables, AfterValidator(_checked_env)] = Field(default_factory=dict)
+    env: Annotated[Variables, AfterValidator(lambda env: {name: _checked_word(text) for name, text in env.items()})] = (
+        Field(default_factory=dict)
+    )
     """Environment variables. Their values may have placeholders."""
     files: dict[str, dict[Name, str]] = Field(default_factory=dict)
     """Configuration file, as the command names it → parameter → the keys to its value in the file, joined by dots. A
@@ -142,7 +131,7 @@ class CommandOptions(Strict):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "CommandOptions":
-        """Check that options name only what the command, its environment, its files or its cases have."""
+        """Raise ValueError for an option that names a parameter or a file that the command does not have."""
         in_files = {name for values in self.files.values() for name in values}
         known = parameters((*self.command, *self.env.values())) | in_files
         for key, names in {
@@ -161,7 +150,7 @@ class CommandOptions(Strict):
 
     @model_validator(mode="after")
     def _nothing_is_said_twice(self) -> "CommandOptions":
-        """Check that samples are counted in one way, and that no value is computed from another computed one."""
+        """Raise ValueError where samples are counted in two ways, or a computed value needs another computed value."""
         if self.samples_per_iteration and self._reads_samples:
             raise ValueError("samples_per_iteration: `progress` counts samples already; give only one of them")
         for name, text in self.computed.items():
@@ -177,9 +166,9 @@ class CommandOptions(Strict):
 
     @property
     def command_parameters(self) -> frozenset[str]:
-        """The parameters that the command, its environment and its files name, or from which values are computed.
+        """The parameters that the command, its environment and its files need from a config.
 
-        A computed value is no parameter itself.
+        A value in `computed` is no parameter itself, but the parameters in its arithmetic are.
         """
         operands = frozenset(name for text in self.computed.values() for name in _operands(text))
         in_files = frozenset(name for values in self.files.values() for name in values)
@@ -188,17 +177,17 @@ class CommandOptions(Strict):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All words that may have placeholders."""
+        """All words of the command, the session and the environment, which may have placeholders."""
         return (*self.command, *self.session, *self.env.values())
 
     @property
     def _reads_samples(self) -> bool:
-        """Whether `progress` counts samples."""
+        """Whether a pattern of `progress` reads the number of samples."""
         return any("samples" in _compiled(pattern).groupindex for pattern in self.progress)
 
     @property
     def counts_samples(self) -> bool | None:
-        """Whether samples are counted; None without patterns, as the training may report them."""
+        """Whether probes know their samples; None without patterns, because the training may report samples itself."""
         if self.samples_per_iteration or self._reads_samples:
             return True
         return False if self.progress else None

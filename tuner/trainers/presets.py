@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Preset(NamedTuple):
-    """A trainer: how to recognise its progress, and a command line to begin with."""
+    """What is known of a popular trainer: how its printed lines show progress, and a command line to begin with."""
 
     progress: tuple[str, ...]
     """Patterns as in a study file."""
@@ -29,7 +29,7 @@ class Preset(NamedTuple):
 
 
 def _presets() -> dict[str, Preset]:
-    """Return the presets of `presets.toml`, by name. The `progress` of one may be the name of another."""
+    """Return the presets of `presets.toml` by name; a `progress` that names another preset stands for its patterns."""
     rows: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     for row in rows.values():
         patterns = row["progress"]

@@ -1,4 +1,4 @@
-"""The kinds of trainer by name, and whether a study's parameters are those of its trainer."""
+"""The trainers by name, and checks whether a study's parameters and values fit its trainer."""
 
 import inspect
 import sys
@@ -20,15 +20,14 @@ OWN = frozenset({NODES, PATIENCE})
 
 
 def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
-    """Return the parameters of a study that its trainer does not vary → why.
+    """Return the standard parameters of a study that its trainer does not vary → why not, in words.
 
     Args:
         trainer: The trainer.
         names: The parameters of the study.
 
     Raises:
-        TrainerError: The trainer does not know one of them, or needs a parameter that is not among them (for a
-            placeholder of its command).
+        TrainerError: The trainer does not know one of them, or needs another, such as for a placeholder of its command.
     """
     names = tuple(names)
     accepted = trainer.accepts | OWN
@@ -50,7 +49,7 @@ def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
-    """Return the study's parameters that have no effect → why: by a condition, by the pruner, or by the trainer.
+    """Return the study's parameters that have no effect → why not: a condition, the pruner or the trainer.
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
@@ -62,17 +61,17 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
-    """Raise TrainerError listing every value that the trainer, or the tuner itself, cannot use.
+    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use.
 
-    Raises TrainerError at once for a batch size that is `auto`, if its parameter counts no samples.
+    For an `auto` batch size that counts no samples, that error is raised at once.
     """
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
         if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # only to raise that error; it needs no config
+            trainer.samples_at_hand(parameter.name, {})  # raises that error, whatever the config is
         for value in parameter.values:
             try:
-                if parameter.name not in OWN:  # the trainer reads it; the tuner itself reads nodes and patience
+                if parameter.name not in OWN:
                     trainer.check_value(parameter.name, value)
                 elif not isinstance(value, int) or value < 1:
                     raise TrainerError(f"{parameter.name} {value!r}: iterations, a whole number of at least 1")
@@ -93,7 +92,10 @@ TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
 
 
 def open_trainer(spec: TrainerSpec) -> Trainer:
-    """Return the trainer that a study names, with its options checked. Raises TrainerError for an unknown name."""
+    """Return the trainer that a study names, with its options checked.
+
+    Raises TrainerError for an unknown name and for options that the trainer cannot use.
+    """
     if ":" in spec.name:
         return _imported(spec.name)(spec)
     if spec.name not in TRAINERS:
@@ -103,7 +105,10 @@ def open_trainer(spec: TrainerSpec) -> Trainer:
 
 
 def _imported(name: str) -> type[Trainer]:
-    """Return the class `package.module:Class`, of an installed package or of the folder in which `tuner` is started."""
+    """Return a trainer's class by its name `package.module:Class`; the current folder is searched after packages.
+
+    Raises TrainerError where it cannot be imported, or is no complete trainer.
+    """
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:

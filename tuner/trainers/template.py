@@ -11,7 +11,7 @@ from tuner.study import parts, referring, value_text
 
 
 class TemplatePiece(NamedTuple):
-    """A text and the placeholder after it."""
+    """A piece of a word: a text, and the placeholder after it."""
 
     text: str
     name: str | None
@@ -31,7 +31,7 @@ def placeholders(words: Iterable[str]) -> frozenset[str]:
 
 
 def flags(words: Iterable[str]) -> frozenset[str]:
-    """Return the names in `{flag:name}`. Raises the errors of `placeholders`."""
+    """Return the names of the placeholders `{flag:name}` in `words`. Raises the errors of `placeholders`."""
     return frozenset(piece.name for word in words for piece in pieces(word) if piece.name and piece.is_flag)
 
 
@@ -58,14 +58,14 @@ class Reference(str):
 
 
 def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
-    """Return words with values in place of placeholders. A word with a placeholder that has no value is left out.
+    """Return words with `values` in place of placeholders.
 
-    If such a word is the value of the flag before it, the flag is left out, too. So both words of `--envs {num_envs}`
-    are left out. Of `--headless --envs={num_envs}` only the second word is left out.
-    `{flag:name}` needs no value. Without a value it is empty, and a word that is empty for this reason is left out.
+    A word with a placeholder without a value is left out, and so is the flag before it if the word is its value: both
+    words of `--envs {num_envs}`, and only the second of `--headless --envs={num_envs}`. `{flag:name}` becomes `--name`
+    where the value is True, and otherwise nothing; a word that is then empty is left out.
 
-    With `to_launch`, the words are looked up at their start: the references of the template, and each value that is a
-    `Reference`. Another text or value that is spelled like a reference is escaped, so that it stays as it is.
+    With `to_launch`, the result is text with references, which a probe looks up at its start: those of the words, and
+    each value that is a `Reference`. Any other value that is spelled like a reference is escaped, so that it stays.
     """
     filled: list[str] = []
     before = ""
@@ -84,10 +84,10 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
 
 
 def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
-    """Return the piece for a field as `Formatter` splits a word: a text, and the field's name, format and conversion.
+    """Return the piece for what `Formatter` splits off a word: a text, and the name, format and conversion of a field.
 
-    To `Formatter`, `{flag:name}` is the field `flag` with the format `name`. Raises ValueError for any other format,
-    and for a conversion such as `!r`; the message quotes the `word`.
+    To `Formatter`, `{flag:name}` is the field `flag` with the format `name`. Raises ValueError, with the `word`, for
+    any other format, and for a conversion such as `!r`.
     """
     is_flag = name == "flag" and bool(spec)
     if is_flag:
@@ -98,7 +98,7 @@ def _piece(word: str, text: str, name: str | None, spec: str | None, conversion:
 
 
 def _texts(piece: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
-    """Return the texts of a filled piece, each with whether it is a reference: a value may be a reference, too."""
+    """Return the texts that a piece becomes with `values`, each with whether it is a reference to a variable."""
     value = "" if piece.name is None else values.get(piece.name)
     if isinstance(value, Reference):
         return [(piece.text, piece.is_reference), (value, True)]
@@ -131,9 +131,9 @@ def program_place(words: Sequence[str]) -> int | None:
 
 
 def missing_script(words: Sequence[str], folder: Path) -> str | None:
-    """Return the script that a command gives to Python, if `folder` does not have it; otherwise None.
+    """Return the script that a command gives to Python, if it does not exist in `folder`; otherwise None.
 
-    A script with a placeholder in its path is known only once a config fills it.
+    A script with a placeholder in its path is not checked, because only a config fills it.
     """
     place = program_place(words)
     is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None

@@ -3,7 +3,6 @@
 import ast
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ class TypedCommand:
 
     @property
     def typed(self) -> tuple[str, ...]:
-        """All words, as typed but for an `env` that only sets variables."""
+        """All words as typed: variables first, without an `env` that only sets them."""
         return (*(f"{name}={value}" for name, value in self.env.items()), *self.words)
 
     @property
@@ -41,12 +40,12 @@ class TypedCommand:
 
     @property
     def known_script(self) -> str | None:
-        """The script, if it is a file here."""
+        """The path of the script if the file exists; None otherwise."""
         return self.script if self.script and Path(self.script).is_file() else None
 
     @property
     def name(self) -> str:
-        """The name of its study."""
+        """The name for the study of this command: that of its script or program, in characters that a name may have."""
         stem = Path(self.script or self.words[0]).stem
         return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
 
@@ -63,9 +62,10 @@ class TypedCommand:
 
 
 def typed_command(command: Sequence[str]) -> TypedCommand:
-    """Return a command that a person has typed, as words or in one word.
+    """Return a command that a person has typed, as several words, or as one text in shell quoting.
 
-    Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
+    Raises StudyError for a command that no probe can run: one without words, with a quote that is not closed, with
+    several trainings, or one that submits a job.
     """
     try:
         env, words = split_variables(shlex.split(command[0]) if len(command) == 1 else command)
@@ -100,10 +100,9 @@ class SplitCommand(NamedTuple):
 
 
 def split_variables(words: Sequence[str]) -> SplitCommand:
-    """Return a command line split into the environment variables before its program, and the rest.
+    """Return a command line split into the environment variables before its program, and all other words.
 
-    A shell's `FOO=1 python train.py` sets such a variable. An `env` that only sets variables is no program:
-    `env FOO=1 python train.py` is the same.
+    `FOO=1 python train.py` sets such a variable, and so does `env FOO=1 python train.py`.
     """
     env: dict[str, str] = {}
     for place, word in enumerate(words):
@@ -130,33 +129,8 @@ def text_of(path: str) -> str:
 
 
 def syntax_tree(source: str | bytes) -> ast.Module | None:
-    """Return a source of Python as a tree; None where this Python cannot parse it, as if it is nested too deeply."""
+    """Return the syntax tree of a Python source; None where this Python cannot parse it."""
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is of the parser's own stack
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two where it is nested too deeply
         return None
-
-
-def imported_modules(script: str) -> tuple[str, ...]:
-    """Return the foreign packages that a script imports outside of its functions and other blocks.
-
-    A package that lies beside the script or in this folder, or that Python itself has, is not foreign. Of a script that
-    this Python cannot read, nothing is known.
-    """
-    try:
-        tree = syntax_tree(Path(script).read_bytes())
-    except OSError:
-        return ()
-    modules: list[str] = []
-    for node in tree.body if tree else ():
-        if isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:  # not `from .data import …`
-            modules.append(node.module)
-    foreign: list[str] = []
-    for package in dict.fromkeys(name.partition(".")[0] for name in modules):
-        own_files = (f"{package}.py", f"{package}/__init__.py")  # a mere folder is no package
-        files = (folder / file for folder in (Path(script).parent, Path()) for file in own_files)
-        if package not in sys.stdlib_module_names and not any(map(Path.is_file, files)):
-            foreign.append(package)
-    return tuple(foreign)

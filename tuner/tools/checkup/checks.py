@@ -18,7 +18,8 @@ from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, 
 from tuner.tools.checkup.command_check import check_command, check_imports
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
 from tuner.tools.checkup.finding import Finding, findings_of, fine, problem, warning
-from tuner.trainers.base import Trainer, import_all
+from tuner.tools.checkup.importing import import_all
+from tuner.trainers.base import Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 from tuner.trainers.typed_command import TypedCommand
 

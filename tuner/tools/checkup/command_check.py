@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.tools.checkup.finding import Finding, fine, problem, warning
-from tuner.trainers.base import Dependencies, Imported, conflicts, import_all
+from tuner.tools.checkup.importing import Imported, conflicts, import_all, imported_modules
+from tuner.trainers.base import Dependencies
 from tuner.trainers.template import missing_script
-from tuner.trainers.typed_command import TypedCommand, assigned_variables, imported_modules
+from tuner.trainers.typed_command import TypedCommand, assigned_variables
 
 _WITH_OWN_PYTHON = {
     *("conda", "mamba", "micromamba", "pixi", "uv", "poetry", "pipenv", "hatch"),

@@ -14,7 +14,7 @@ from tuner.study import FILES, VARIANT, Case, Value, as_yaml, round_trip
 from tuner.trainers.base import Dependencies, LadderEnd, Limit
 
 
-def parse(text: str) -> dict[str, tuple[str, ...]]:
+def arguments_of_file(text: str) -> dict[str, tuple[str, ...]]:
     """Return the arguments of an argument file: key → values, in the order of the file, keys without their dashes.
 
     The rules are those of `mimickit/util/arg_parser.py`:
@@ -37,7 +37,10 @@ def parse(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def dependencies(python: str, engine_config: str) -> Dependencies:
-    """Return the modules for an engine file, whose name names the simulator: `data/engines/newton_engine.yaml`."""
+    """Return the modules that MimicKit imports in its `python`, with those of a simulator.
+
+    The name of the engine file names the simulator: `data/engines/newton_engine.yaml` names Newton.
+    """
     simulators = {
         "newton": ("warp", "newton", "mujoco", "mujoco_warp", "trimesh", "scipy", "pyglet"),
         "isaac_gym": ("isaacgym",),  # must be imported before torch
@@ -52,9 +55,9 @@ def dependencies(python: str, engine_config: str) -> Dependencies:
 
 
 def checkout_at(root: str) -> Path:
-    """Return a folder with MimicKit's `mimickit/run.py` and `args/`.
+    """Return the folder of a MimicKit checkout, the study's `trainer.root`.
 
-    Raises TrainerError saying what is missing there and what to set.
+    Raises TrainerError where `root` is empty or has no `mimickit/run.py` and `args/`.
     """
     remedy = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
     if not root:
@@ -67,7 +70,7 @@ def checkout_at(root: str) -> Path:
 
 
 def cases(root: Path) -> list[Case]:
-    """Return the case of every `args/*.txt`, by file name; a case whose files cannot be read says so."""
+    """Return the case of every `args/*.txt`, sorted by file name; an unreadable file is the `fault` of its case."""
     return [_case(root, path.relative_to(root)) for path in sorted((root / "args").glob("*.txt"))]
 
 
@@ -83,14 +86,14 @@ def read(path: Path) -> str:
 
 
 def _case(root: Path, path: Path) -> Case:
-    """Return the case of an argument file, whose path is relative to the root."""
+    """Return the case of an argument file; `path` is relative to the root of the checkout."""
     try:
         text, fault = read(root / path), ""
     except TrainerError as error:
         text, fault = "", str(error)
-    first = {key: values[0] for key, values in parse(text).items() if values}
+    first = {key: values[0] for key, values in arguments_of_file(text).items() if values}
     mode, agent = first.get("mode", "train"), first.get("agent_config")
-    trainable = mode == "train" and (agent is not None or bool(fault))  # a file that cannot be read shall be noticed
+    trainable = mode == "train" and (agent is not None or bool(fault))  # so that a file that cannot be read is noticed
     if agent and not (root / agent).is_file():
         fault = f"{root} has no file {agent}"
     return Case(
@@ -132,7 +135,7 @@ def adapted_agent(text: str, config: Mapping[str, Value], source: str) -> str:
     Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when a variant other than `default`
     would change nothing in the shipped file, and when the file has no key for a parameter of the config.
     """
-    agent = _mapping(text, source)
+    agent = _agent_content(text, source)
     name = config.get(VARIANT, "default")
     check_value(VARIANT, name)
     variant = VARIANTS[str(name)]
@@ -161,18 +164,18 @@ def steps_per_iter(text: str, source: str) -> int:
 
     Raises TrainerError when the text is no agent file.
     """
-    return int(_positive(_mapping(text, source).get("steps_per_iter", 32), f"{source}: steps_per_iter"))
+    return int(_positive(_agent_content(text, source).get("steps_per_iter", 32), f"{source}: steps_per_iter"))
 
 
 def ladder_end(text: str, source: str) -> LadderEnd | None:
-    """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
+    """Return the most environments whose samples of one iteration fit into an agent's replay buffer.
 
-    None for an agent without a replay buffer. The ladder of numbers to probe ends there: in AMP, ADD and ASE each rank
-    puts all samples of its first iteration into its own buffer, and MimicKit asserts that they fit
-    (`learning/experience_buffer.py`, `push`). Raises TrainerError when the text is no agent file.
+    In AMP, ADD and ASE each rank puts all samples of its first iteration into its own buffer, and MimicKit asserts that
+    they fit (`learning/experience_buffer.py`, `push`). So the ladder ends there. Returns None for an agent without a
+    replay buffer. Raises TrainerError where the text is no agent file; `source` names it in messages.
     """
     key = "disc_buffer_size"  # the samples, per device, that a discriminator sees again
-    size = _mapping(text, source).get(key)
+    size = _agent_content(text, source).get(key)
     if size is None:
         return None
     samples, steps = int(_positive(size, f"{source}: {key}")), steps_per_iter(text, source)
@@ -189,8 +192,8 @@ def _changes(
     """Return each value of an agent file that has to change: the mapping that holds it, its key, and the new value."""
     epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # one of each network
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
-    epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
-    batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)
+    epochs = _values_of_keys(agent, epoch_keys, config, EPOCHS, source)
+    batch_sizes = _values_of_keys(agent, batch_keys, config, BATCH_SIZE, source)
     model = agent.get("model")
     nets = {key: net for key, net in model.items() if isinstance(net, str)} if isinstance(model, dict) else {}
     wanted = [
@@ -206,12 +209,12 @@ def _batch_key(epoch_key: str) -> str:
     return BATCH_SIZE if epoch_key == EPOCHS else epoch_key.removesuffix("_epochs") + "_batch_size"
 
 
-def _chosen(
+def _values_of_keys(
     agent: Mapping[Any, Any], keys: Sequence[str], config: Mapping[str, Value], parameter: str, source: str
 ) -> dict[str, float]:
-    """Return the value for each of an agent file's keys: the config's `parameter`, or the shipped one without it.
+    """Return the value for each of an agent file's `keys`: the config's `parameter`, or else the value in the file.
 
-    `source` names the file in messages. Raises ConfigRefusedError where the config has the parameter, and the file has
+    `source` names the file in messages. Raises ConfigRefusedError where the config has the parameter, but the file has
     no key for it.
     """
     if parameter not in config:
@@ -228,7 +231,7 @@ def _positive(value: object, what: str) -> float:
     return value
 
 
-def _mapping(text: str, source: str) -> dict[Any, Any]:
+def _agent_content(text: str, source: str) -> dict[Any, Any]:
     """Return the keys and values of an agent file. Raises TrainerError for any other text."""
     try:
         agent = round_trip().load(text)

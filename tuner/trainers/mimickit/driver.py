@@ -71,15 +71,17 @@ def missing() -> str | None:
 
 
 def _lacks() -> Iterator[str]:
-    """Yield what the driver relies on and MimicKit lacks.
+    """Yield in words what of `CALLED` and `USED` MimicKit lacks.
 
-    Only the first result counts: a later check assumes that the earlier checks found nothing.
+    Only the first result is correct, because each check assumes that the checks before it found nothing.
     """
     for name in (*CALLED, *USED):
         if _find(name) is None:
             yield f"no {name.replace(':', '.')}"
     for name, parameters in CALLED.items():
-        if not _takes(_find(name), parameters):
+        try:
+            inspect.signature(_find(name)).bind(**dict.fromkeys(parameters))
+        except TypeError:  # the function cannot be called with these parameters
             yield f"no {name.replace(':', '.')}({', '.join(parameters)})"
     for name, words in USED.items():
         if absent := set(words) - set(_find(name).__code__.co_names):
@@ -87,21 +89,12 @@ def _lacks() -> Iterator[str]:
 
 
 def _find(name: str) -> Any:
-    """Return what `module:path` names; None where the module lacks it."""
+    """Return the function or method that `module:path` names; None where the module lacks it."""
     module, _, path = name.partition(":")
     target: Any = import_module(module)
     for part in path.split("."):
         target = getattr(target, part, None)
     return target
-
-
-def _takes(function: Any, parameters: Sequence[str]) -> bool:
-    """Return whether a function can be called with these parameters alone."""
-    try:
-        inspect.signature(function).bind(**dict.fromkeys(parameters))
-    except TypeError:
-        return False
-    return True
 
 
 def main() -> None:
@@ -141,7 +134,7 @@ def _start(rank: int) -> Connection:
 
 
 def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
-    """Work as a rank other than 0: import MimicKit, wait for the check on rank 0, then serve rank 0's requests."""
+    """Work as a rank other than 0: import MimicKit, wait for the check on rank 0, then serve the same requests."""
     with suppress(Exception):  # rank 0 imports the same and reports what is wrong
         import_module("run")
     pipe.recv()
@@ -165,11 +158,11 @@ class RunEnd(Exception):  # noqa: N818 - it is no error
 
 
 class SharedEnd:
-    """Makes all ranks of one run end it at the same point, soon after the tuner has seen enough.
+    """Lets all ranks end a run at the same point, soon after the tuner needs no more of it.
 
-    The ranks ask after each iteration and, from the second iteration on, about every second inside it: an exchange
-    takes far less than a millisecond. All ranks make the same updates, so each rank counts its updates to know when to
-    ask.
+    The ranks exchange rank 0's answer after each iteration and, from the second iteration on, about every second inside
+    it; an exchange takes far less than a millisecond. All ranks make the same updates, so each counts its updates to
+    know when the next exchange comes.
     """
 
     def __init__(self, from_rank_0: FromRank0, stopped: Callable[..., bool]) -> None:
@@ -179,16 +172,16 @@ class SharedEnd:
         """The number of updates that have been made or begun."""
         self._began_s = time.monotonic()
         self._interval = sys.maxsize
-        """The ranks ask each time that they have made this many updates."""
+        """The number of updates between two exchanges inside an iteration; at first none takes place."""
 
     def after_iteration(self) -> bool:
-        """Return whether to end the run now, and let the ranks ask about every second from now on."""
+        """Return whether to end the run now, and set the updates between exchanges to those of about a second."""
         updates_per_s = self.updates / (time.monotonic() - self._began_s)
         stopped, self._interval = self._from_rank_0(lambda: (self._stopped(), max(1, round(updates_per_s))))
         return stopped
 
     def before_update(self) -> None:
-        """Count an update. Raises RunEnd when the run is to end now."""
+        """Count an update that begins, and exchange the answer if it is time. Raises RunEnd to end the run now."""
         self.updates += 1
         if self.updates % self._interval == 0 and self._from_rank_0(partial(self._stopped, midway=True)):
             raise RunEnd
@@ -209,13 +202,14 @@ MOST_SHARE = 2 / 3
 
 
 class Thinning:
-    """Decides what share of its updates an agent makes in each iteration: the same share of the epochs of each network.
+    """Lets an agent make only a share of its updates in each iteration: the same share of the epochs of each network.
 
-    All updates are alike, so some show how busy all keep a device. With 40 epochs, pi_plus spends 60 to 95 % of an
-    iteration on updates. On an H200 a quarter of the updates took a quarter of the time, at the same utilisation
-    (`benchmarks/results/measurement.md`).
+    All updates are alike, so a share of them shows how busy all of them keep a device. With 40 epochs, pi_plus spends
+    60 to 95 % of an iteration on updates. On an H200 a quarter of the updates took a quarter of the time, at the same
+    utilisation (`benchmarks/results/measurement.md`).
 
-    The first iteration makes the smallest share. Each later share follows from the time of the iteration before.
+    The updates are divided into equal parts. The first iteration makes one part. The number of parts of each later
+    iteration follows from the times of the iteration before.
     """
 
     def __init__(self, agent: Any, *, wanted: bool, now: Callable[[], float] = time.monotonic) -> None:
@@ -236,7 +230,7 @@ class Thinning:
         self.take(1)
 
     def take(self, parts: int) -> None:
-        """Run this many parts of the updates from now on."""
+        """Let the agent make this many parts of its updates in each iteration from now on."""
         self._parts_taken = parts
         for name, count in self._epochs_of_part.items():
             setattr(self._agent, name, count * parts)
@@ -254,7 +248,7 @@ class Thinning:
         self._updates_of_part = updates_of_part
 
     def parts_needed(self) -> int:
-        """Return how many parts the next iteration should run: as many as take the wanted time, or all."""
+        """Return how many parts of the updates the next iteration should make: enough for the wanted time, or all."""
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
         part_s = (self._ended_s - self._began_s) / self._parts_taken
         # two at least: the first iteration runs one part, and another number shows whether updates grow with the parts
@@ -307,7 +301,11 @@ class DriverRank:
         self._mp_util.reduce_max(x=0)
 
     def _train(self, request: dict[str, Any]) -> None:
-        """Train an agent as a request says, until its iterations are over or the tuner has seen enough."""
+        """Train an agent as a request says, until its iterations are over or the tuner ends the run.
+
+        MimicKit's own loop trains it, with some methods of the agent replaced. The loop ends where the number of
+        samples reaches its limit, so the method that counts samples returns a huge number at the end of the run.
+        """
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
@@ -326,7 +324,7 @@ class DriverRank:
             return info
 
         def count_samples_or_end() -> int:
-            """Return the samples so far, or more than MimicKit's limit where the run is to end."""
+            """Return the samples so far, or as many as MimicKit's limit where the run is to end."""
             samples = count_samples()
             thin.take(self._from_rank_0(thin.parts_needed))
             return sys.maxsize if ending.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
@@ -343,9 +341,9 @@ class DriverRank:
 
     @contextmanager
     def _before_updates(self, before_update: Callable[[], None]) -> Iterator[None]:
-        """Call `before_update` before each step of an optimizer, inside the block.
+        """Call `before_update` before each step of any optimizer of MimicKit, while the context lasts.
 
-        The method of their class is replaced, so this holds for all optimizers, also for those that are made later.
+        The method of their class is replaced, so this holds also for optimizers that are made later.
         """
         step = self._optimizer.step
 

@@ -45,7 +45,7 @@ class MimicKitTrainer(base.Trainer):
 
     @property
     def declines(self) -> Mapping[str, str]:
-        """The parameters of a DataLoader, which MimicKit does not have."""
+        """The parameters of a DataLoader → that MimicKit has none."""
         return dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
 
     def cases(self) -> list[Case]:
@@ -71,9 +71,9 @@ class MimicKitTrainer(base.Trainer):
         raise TrainerError(f"{problem}; write `choices: [1, 2, 4]`")
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Return the plan of one probe, with its command line and its agent file.
+        """Return the plan of one probe: MimicKit's own command line, with an agent file that has the config's values.
 
-        Raises TrainerError when the case's agent file cannot be used with this config.
+        Raises TrainerError where the case's agent file cannot be used with this config.
         """
         root = checkout.checkout_at(self._spec.root)
         if not (base_agent := case.options["agent_config"]):
@@ -148,7 +148,7 @@ class MimicKitTrainer(base.Trainer):
         return {"name": self.name, "engine_config": self._options.engine_config}
 
     def _env_arguments(self, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
-        """Return the arguments for what MimicKit builds on each device before it builds an agent."""
+        """Return the arguments for the environments of MimicKit, which it builds on each device before an agent."""
         return (
             *("--arg_file", case.options["arg_file"]),
             *("--engine_config", self._engine(case)),
@@ -164,5 +164,5 @@ class MimicKitTrainer(base.Trainer):
 
 
 def _literal(*words: str) -> tuple[str, ...]:
-    """Return words in which nothing is a reference to a variable."""
+    """Return literal words as texts with references: what looks like a reference is escaped."""
     return tuple(map(escaped, words))

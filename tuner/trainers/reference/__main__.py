@@ -9,9 +9,9 @@ from tuner.trainers.reference import launch_settings as own
 
 
 def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.RunConfig, int, Path]:
-    """Return the settings of ranks, the config, its iterations and the out dir of a command line.
+    """Return the settings of the ranks, the config, the number of iterations and the out dir in a command line.
 
-    Exits with 2 for a wrong one.
+    Exits with status 2 for arguments that cannot be used.
     """
     parser = own.team_parser("tuner.trainers.reference")
     for name, schema in own.RunConfig.model_json_schema()["properties"].items():

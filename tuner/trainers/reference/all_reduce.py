@@ -15,9 +15,10 @@ from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, serve
 
 
 def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
-    """Sum a buffer over all ranks until the iterations are over or the run is `stopped`; report each iteration.
+    """Sum a buffer over all ranks (an all-reduce) again and again, and report each iteration to the tuner.
 
-    Each all-reduce counts as one sample of each rank.
+    The request gives the buffer's `bytes` and the number of iterations; the run ends earlier where it is `stopped`.
+    Each all-reduce counts as one sample.
     """
     buffer = torch.zeros(max(1, request["config"]["bytes"] // 4), device=rank.device)
     steps = _agreed_steps(rank, buffer)

@@ -1,4 +1,4 @@
-"""The settings of ranks and runs, and their arguments. No torch here: planning needs them too."""
+"""The settings of ranks and runs, and the command line that sets them; without torch, because plans need them, too."""
 
 import argparse
 import math
@@ -71,7 +71,7 @@ class RunConfig(Strict):
         return max(20, epochs) if self.agent_variant == "hiutil" else epochs
 
     def samples_of_minibatch(self, num_envs: int) -> int:
-        """Return the minibatch in samples of one rank: at most two samples of each environment with `hiutil`."""
+        """Return the samples of a minibatch on one rank; with `hiutil`, at most two of each environment."""
         most = 2 if self.agent_variant == "hiutil" else math.inf
         return self.minibatch or num_envs * int(min(self.batch_size or 4, most))
 
@@ -101,7 +101,7 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
 
 
 def option(parameter: str) -> str:
-    """Return the option of the command line with a parameter's value."""
+    """Return the option of the command line for a parameter: `--update-epochs` for `update_epochs`."""
     return f"--{parameter.replace('_', '-')}"
 
 
@@ -156,9 +156,9 @@ def team_parser(module: str) -> argparse.ArgumentParser:
 
 
 def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> TeamSettings:
-    """Return the settings that `parser` has read as `given`.
+    """Return the settings in the arguments `given`, which `parser` has read.
 
-    Exits with status 2 and one message when the devices cannot be used together.
+    Exits with status 2 and one message where the devices cannot be used together.
     """
     gpus = [device for device in given.devices if device != "cpu"]
     if gpus and len(set(gpus)) < len(given.devices):  # a GPU twice, or beside a CPU

@@ -27,17 +27,13 @@ TD_LAMBDA = 0.95
 
 @torch.no_grad()
 def collect(
-    env: TrackingEnv,
-    policy: ActorCritic,
-    discriminator: Discriminator | None,
-    clips: Tensor,
-    formats: Numerics,
+    env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor, formats: Numerics
 ) -> Samples:
-    """Let the policy imitate `clips`, and return the STEPS_PER_ITERATION · num_envs samples of this iteration.
+    """Let the policy imitate `clips` (a rollout), and return the STEPS_PER_ITERATION · num_envs samples for an update.
 
-    `formats` is the number format of the networks' layers. The environment always computes in fp32.
-    Columns: `observation target log_likelihood value reward tracking alive return advantage` and, where there is a
-    discriminator, `shown` and `wanted`.
+    `formats` is the number format of the networks' layers; the environment always computes in fp32. The columns of the
+    samples are `observation target log_likelihood value reward tracking alive return advantage`, and with a
+    discriminator also `shown` and `wanted`.
     """
     env.follow(clips)
     with formats.layers():
@@ -88,7 +84,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
 
 @contextmanager
 def fresh_clips(rank: TeamRank[TeamSettings], config: RunConfig) -> Iterator[ClipStream]:
-    """Seed a run that begins, and yield its clips, whose workers start at once and end with the run."""
+    """Seed the random numbers of a run, and yield its stream of clips, whose workers end with the context."""
     torch.manual_seed(rank.team.seed + rank.number)  # each rank draws other actions
     stream = ClipStream(
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
@@ -111,7 +107,7 @@ def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
 def iterations(
     rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, config: RunConfig, most: int
 ) -> Iterator[str]:
-    """Train the networks for `most` iterations, report each to the tuner, and then yield a line about it.
+    """Train the networks for `most` iterations; report each iteration to the tuner, then yield a line for the log.
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
@@ -150,7 +146,10 @@ def iterations(
 
 
 def run(team: TeamSettings, config: RunConfig, most: int, out_dir: Path) -> None:
-    """Train to the end and leave both files in `out_dir`. Raises the error of the first rank that fails."""
+    """Train for `most` iterations on all ranks, and write the log and the model to `out_dir`.
+
+    Raises the error of the first rank that fails.
+    """
     out_dir.mkdir(parents=True, exist_ok=True)
     show("the ranks start\n")  # on a busy machine this takes a while, and the trainer is not called silent
     start(_train, team, config, most, out_dir)
@@ -172,6 +171,6 @@ def _train(number: int, team: TeamSettings, config: RunConfig, most: int, out_di
 
 
 def show(line: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush it, so that the tuner reads it at once."""
     sys.stdout.write(line)
     sys.stdout.flush()

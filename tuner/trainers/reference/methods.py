@@ -60,7 +60,7 @@ class NetworkLoss(nn.Module):
 
 
 class Learner:
-    """Minimises one loss; `wrap` joins it with its copies on other ranks before the first step."""
+    """Trains one network by minimising its loss, together with the copies of the network on other ranks."""
 
     def __init__(
         self,
@@ -72,7 +72,16 @@ class Learner:
         formats: Numerics,
         compiled: bool = False,
     ) -> None:
-        """`formats`: the number format of the layers. `compiled`: compile the loss where it can be."""
+        """Prepare the training.
+
+        Args:
+            loss: the network with its loss.
+            epochs: how often an update uses each sample.
+            minibatch: the samples of a step on this rank.
+            wrap: joins the network with its copies on other ranks, as DistributedDataParallel does.
+            formats: the number format of the layers.
+            compiled: whether torch.compile compiles the loss, if it can.
+        """
         self._columns = loss.columns
         self._formats = formats
         self._scaler = formats.scaler()
@@ -195,7 +204,7 @@ class Discriminator(NetworkLoss):
         self.net = Mlp(self.inputs, 1, hidden_sizes)
 
     def evidence(self, step: ControlStep) -> tuple[Tensor, Tensor]:
-        """Return what the policy shows and what it should show: two tensors [num_envs, inputs]."""
+        """Return the transitions of the policy and those of the clips: two tensors [num_envs, inputs]."""
         shown = torch.cat((step.before, step.after), dim=-1)
         return shown, torch.cat((step.reference_before, step.reference_after), dim=-1)
 
@@ -223,7 +232,7 @@ class DifferenceDiscriminator(Discriminator):
     inputs = FEATURES
 
     def evidence(self, step: ControlStep) -> tuple[Tensor, Tensor]:
-        """Return the tracking error and its ideal: two tensors [num_envs, inputs]."""
+        """Return the tracking error of the policy, and an error of zero: two tensors [num_envs, inputs]."""
         error = step.after - step.reference_after
         return error, torch.zeros_like(error)
 

@@ -35,7 +35,7 @@ class CpuBusyMeter:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Mark a section of tensor work."""
+        """Count the work inside the context as busy."""
         start_s = self._cpu_s()
         yield
         self._busy_s += self._cpu_s() - start_s
@@ -58,7 +58,7 @@ class CudaBusyMeter:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Mark a section of tensor work, without waiting for it."""
+        """Count the work inside the context as busy; its seconds are known only in `settle`."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         yield
@@ -79,14 +79,14 @@ def busy_meter(device: torch.device) -> CpuBusyMeter | CudaBusyMeter:
 
 
 class Orders:
-    """Gives every rank the same answers of the tuner. Each answer is a collective that all ranks enter.
+    """Gives every rank the same requests and answers of the tuner, by collectives that all ranks enter together.
 
     The answers go through CPU memory in a separate process group: a rank may wait long for the next run, and must not
     keep its GPU busy meanwhile.
     """
 
     def __init__(self, *, leads: bool) -> None:
-        """All ranks create this together; the rank that `leads` listens to the tuner.
+        """Create the orders on all ranks together; only the rank that `leads` reads what the tuner sends.
 
         A rank that waits for more than a day for the next run fails.
         """
@@ -95,7 +95,7 @@ class Orders:
         self._group = cast("distributed.ProcessGroup", group)  # every rank belongs to the group
 
     def runs(self) -> Iterator[dict[str, Any]]:
-        """Yield the requests, on every rank the same; a run ends once every rank has asked for the next run."""
+        """Yield the same requests on every rank; the next comes once every rank has ended the run before."""
         own_requests = requests() if self._leads else itertools.repeat(None)  # other ranks wait for the leading rank
         while True:
             box = [next(own_requests, None)]

@@ -77,7 +77,7 @@ class TrackingEnv:
     """An environment in which any joint is this far from its reference has failed."""
 
     def __init__(self, device: torch.device, held_mib: int = 0) -> None:
-        """`held_mib`: the memory that all environments hold besides, as a simulator's contacts and meshes do."""
+        """Hold `held_mib` of memory for all environments together, as a simulator's contacts and meshes do."""
         self._held = torch.empty(held_mib << 20, dtype=torch.uint8, device=device)
         self._mobility = torch.linalg.inv(inertia()).to(device)
 

@@ -6,7 +6,8 @@ import pytest
 
 from tuner.errors import TrainerError
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import Dependencies, Imported, Limit, conflicts, import_all
+from tuner.tools.checkup.importing import Imported, conflicts, import_all
+from tuner.trainers.base import Dependencies, Limit
 from tuner.trainers.mimickit import checkout
 from tuner.trainers.registry import open_trainer
 

@@ -1,4 +1,4 @@
-"""A copy of a study with other values, as `tuner optimize --set` names them: nobody edits a file."""
+"""A copy of a study with other values, as the options `--set` of `tuner optimize` name them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from tuner.errors import StudyError
-from tuner.study.spec import StudySpec
-from tuner.study.study_file import complaints
+from tuner.study import StudySpec, complaints
 
 
 def changed_study(
@@ -18,14 +17,14 @@ def changed_study(
 ) -> StudySpec:
     """Return a copy of a study with other values of some parameters, another limit of a probe, and a name of its own.
 
-    The values hold for all cases and devices, so those of overrides are removed. The name is made from the changes, so
-    that the same options resume the same copy.
+    The values hold for all cases and devices, so the copy has no overrides of them. The name is made from the changes,
+    so that a second call with the same options continues the same study.
 
     Args:
         spec: the study.
-        settings: such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
-        max_seconds: the longest probe; None for the study's.
-        cases: globs of the cases of the copy; empty for the study's. They do not change the name.
+        settings: texts such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
+        max_seconds: the longest probe, in seconds; None for the study's own limit.
+        cases: globs of the cases of the copy; empty for the study's own. They do not change the name.
 
     Raises:
         StudyError: for a parameter that the study does not search, and for values that it cannot have.
@@ -45,7 +44,7 @@ def changed_study(
         changes.append(f"{max_seconds:g}s")
     if cases:
         raw["cases"] = [*cases]
-    for key in ("fallback", "launch"):  # the loaded study has already what they stand for
+    for key in ("fallback", "launch"):  # their effect is in the loaded study already
         raw.pop(key, None)
     name_in_words = "-".join([spec.name, *changes])
     raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", name_in_words)[:100]  # the most that study files allow
@@ -56,9 +55,10 @@ def changed_study(
 
 
 def _changed_parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
-    """Return a parameter as a study file writes it, with other values and the same conditions.
+    """Return a parameter of a study as a file writes it, with other values and the same conditions.
 
-    `values` are separated by commas, and `text` is the whole option, for an error. Raises StudyError without a value.
+    `values` is a text such as `44,40,39`, and `text` the whole option, for an error. Raises StudyError where `values`
+    cannot be read, or is empty.
     """
     before = spec.space[name]
     try:
