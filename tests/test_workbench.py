@@ -221,6 +221,7 @@ def test_the_identity_survives_the_database_s_json(tmp_path: Path) -> None:
         ({"objective": "samples_per_s"}, {"objective"}),
         ({"probe": {"iterations": 6}}, {"iterations"}),
         ({"devices": "cpu:3"}, {"devices"}),
+        ({"environment": {"variables": {"OMP_NUM_THREADS": "1"}}}, {"variables"}),
         ({"search": {"trials": 99, "seeds_per_variant": 1, "seed": 5}}, set()),
         ({"cases": ["run"]}, set()),
     ],

@@ -39,6 +39,7 @@ from tuner.search.trials import typed_trial
 from tuner.search.verdict import Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
+from tuner.store.opening import differences
 from tuner.study.space import Config, Parameter, Space
 
 
@@ -316,6 +317,14 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
     assert (mended.history().finished, mended.history().incumbent) == (1, 50.0)
     with pytest.raises(StoreError, match="was started with other settings"):
         case_study(database)
+
+
+def test_environment_variables_must_stay_except_where_an_earlier_version_stored_none() -> None:
+    now = {"objective": "util", "variables": "OMP_NUM_THREADS=1"}
+    assert list(differences({"objective": "util", "variables": ""}, now)) == [
+        "  variables: was '', is 'OMP_NUM_THREADS=1'"
+    ]
+    assert not list(differences({"objective": "util"}, now))
 
 
 def test_a_study_without_trials_takes_another_space(database: Database) -> None:

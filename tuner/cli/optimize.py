@@ -154,7 +154,7 @@ def _study_to_search(
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
     also_for_study = Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes)
     if study and wanted != also_for_study:
-        raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
+        raise StudyError("--name, --search, --python, … belong to a command; the file of a --study says them")
     if command and is_changed:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
     if command and launcher == "slurm":  # a command is watched here first, and a login node is no place for it

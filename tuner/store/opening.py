@@ -149,8 +149,11 @@ def _check_identity(database: Database, study: str, stored: dict[str, Any], now:
 
 
 def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each setting that differs from those with which a study was started."""
-    yield from _differences_below("", as_of_now(stored), storable(now))
+    """Yield a line for each setting that differs from those with which a study was started.
+
+    Earlier versions did not store the environment variables: then they count as equal.
+    """
+    yield from _differences_below("", {"variables": now.get("variables"), **as_of_now(stored)}, storable(now))
 
 
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
