@@ -61,7 +61,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     is_own_best = own is not None and own.launch == best.launch
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     is_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
-    if is_own_best or not has_speeds or (view.failed_again and is_slower):
+    if is_own_best or not has_speeds or (view.failed_again_text and is_slower):
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded_text}"] if view.loaded_text else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
@@ -248,8 +248,8 @@ def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -
     incomparable = next(filter(None, map(view.unlike_best, view.configs)), None)
     if incomparable:
         why = f"which config is faster is unknown, because {incomparable}"
-    elif view.failed_again:
-        why = f"{view.failed_again}; no other config measured more"
+    elif view.failed_again_text:
+        why = f"{view.failed_again_text}; no other config measured more"
     elif own is None or own.launch != best.launch:  # another config is the best
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
