@@ -48,7 +48,7 @@ def devices_of_workers(
         study: the study.
         devices: the devices that the command names; None for the study's.
         replay: a recorded table in place of devices; then each worker's devices are an empty text.
-        workers: the number of workers; None for as many as the cards allow.
+        workers: the number of workers; None beside `per_trial` for as many as the cards allow.
         per_trial: the cards of each worker; None for those that the study wants.
 
     Raises:
@@ -60,12 +60,12 @@ def devices_of_workers(
     if replay:
         return [""] * (workers or 1)
     devices = load(study).devices_for(devices)
-    cards_per_probe = ""
-    if devices.startswith("auto"):  # `auto:2` wants two cards for each probe; the workers share all cards
-        devices, _, cards_per_probe = devices.partition(":")
+    cards_per_worker = ""
+    if devices.startswith("auto"):  # `auto:2` wants two cards for each worker; the workers share all cards
+        devices, _, cards_per_worker = devices.partition(":")
     cards = sum(device.is_gpu for device in open_devices(devices).devices)
-    if cards_per_probe and cards and per_trial is None:
-        per_trial = min(int(cards_per_probe), cards)
+    if cards_per_worker and cards and per_trial is None:
+        per_trial = min(int(cards_per_worker), cards)
     return device_groups(devices, cards, workers=workers, per_trial=per_trial)
 
 

@@ -197,7 +197,8 @@ def counted_in_words(training: TrainingCounts) -> str:
 def _count_lines(training: TrainingCounts, free: Collection[str]) -> list[str]:
     """Return the lines of the study file about counting inside the training.
 
-    They have the samples counted there, and name the parts that no config may change: all but the `free` ones.
+    They have the samples counted there, and name the parts of a training, such as its optimizer, that no config may
+    change: all but the `free` ones.
     """
     keeps = [part for part in PARTS if part not in free]
     flops = training.flops_per_sample

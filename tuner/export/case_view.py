@@ -189,7 +189,7 @@ class CaseView:
 
     @cached_property
     def _warm_standings(self) -> Standings:
-        """The configs as sessions measured them."""
+        """The configs as sessions measured them, also those that the plain command has measured, too."""
         return cold_and_warm(self.trials).warm
 
     @property
@@ -268,7 +268,7 @@ class CaseView:
         else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
-            is_warm = bool(pruned) and pruned[-1].warm  # the way of the newest decides, for the config, too
+            is_warm = bool(pruned) and pruned[-1].warm  # the newest decides whether readings of sessions are compared
             config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None

@@ -194,7 +194,10 @@ def measured_otherwise(row: CaseSummary) -> str:
 
 
 def gain_text(row: CaseSummary) -> str:
-    """Return in a few words how much the best gains over its default's value; empty where there is no default."""
+    """Return in a few words how much the best gains over the default; empty where there is no default.
+
+    The gain of a speed is a factor, and that of a share is a difference of percentage points.
+    """
     if row.best is None or row.default is None:
         return ""
     if row.default.config == row.best.config:

@@ -163,10 +163,11 @@ def part_of_plan(
 ) -> probe.ProbePlan:
     """Return a node's part of a plan: with its devices, their variables, and log files of its own.
 
-    Two things are done by the tuner for all nodes, and are switched off in the part:
+    Three things are done by the tuner for all nodes, and are switched off in the part:
 
     - It merges the counts. The node's processes do count, by the variables that are added here, and the watcher sends
       their counts on without merging them.
+    - It writes the plan's files.
     - It protects the person's files. A copy that this node made late would hold a probe's content.
 
     Raises OutputError if no files can be made.

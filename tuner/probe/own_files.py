@@ -327,7 +327,7 @@ def _view_starter(store: Path, folders: Sequence[Path], shown: Sequence[Path]) -
     """Make the layers of a view in a store, and return the words that go before a command that starts in the view.
 
     Of the two folders of a layer, `upper` gets what is written in the view, and the kernel needs `work`.
-    `private_view` explains what `folders` and `shown` are.
+    Each of the `folders` gets a layer. Those of `shown` stay as they are, although they may lie below the `folders`.
     """
     layers: dict[str, list[str]] = {}
     for number, folder in enumerate(folders):

@@ -463,7 +463,8 @@ def notes(
 def step_share(window: Window) -> float | None:
     """Return the share, from 0 to 1, of a whole training's time that its steps take beside its pauses.
 
-    None if the window has no pause, or if it is unknown how often a pause comes.
+    A pause is time between two iterations that only comes after some of them, such as an evaluation. None if the window
+    has no pause, or if it is unknown how often a pause comes.
     """
     kinds = _pause_kinds(window)
     if not kinds or not all(kind.every for kind in kinds):

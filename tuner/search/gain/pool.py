@@ -48,7 +48,7 @@ class Levels:
         ladder = ladder_of(space)
         self._lines = [_line(parameter, ladder) for parameter in space.parameters]
         self.ladder = None if ladder is None else self._names.index(ladder)
-        """The place of the ladder among the parameters; None where there is no ladder."""
+        """The index of the ladder among the parameters; None where there is no ladder."""
 
     def codes(self, configs: Iterable[Config]) -> Codes:
         """Return a row per config and a column per parameter: the place of the value among the parameter's values."""

@@ -172,24 +172,27 @@ def _note_loss(tensors, grad_tensors, *_, **__):
 
 
 def watch_backward(count_pass):
-    """Count each backward pass that trains by a call of `count_pass`, which takes no arguments and must not raise."""
+    """Count each backward pass that trains by a call of `count_pass`, which takes no arguments and must not raise.
+
+    While the steps are steady, which means alike, it is only added to the sums of `steady`, because that is cheaper.
+    """
 
     @guarded("losses")
     def wrap(module):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
         engine = module.Variable._execution_engine
-        own, usual = engine.run_backward, steady
+        own, sums = engine.run_backward, steady
 
         def run_backward(*args, **kwargs):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
             if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
-                rows = usual.open_rows
+                rows = sums.open_rows  # of a forward pass whose backward pass was awaited
                 if rows is not None:
-                    usual.open_rows = None
-                    usual.rows += rows
-                    usual.backwards += 1
-                elif usual.module_id is None:  # not steady
+                    sums.open_rows = None
+                    sums.rows += rows
+                    sums.backwards += 1
+                elif sums.module_id is None:  # the steps are not steady
                     if training.steps < LOSS_STEPS:
                         _note_loss(*args, **kwargs)
                     count_pass()
