@@ -306,8 +306,14 @@ def test_a_start_hangs_that_is_silent_for_longer_than_the_watched_start_explains
     reports = tuple(replace(report, t_s=report.t_s + first_s) for report in STEPS)
     watched = replace(COUNTED, reports=reports)
     assert study("python train.py --workers 2", watched).probe.start_up_silence_seconds == silence_s
-    compiled = study("python train.py --workers 2", watched, ["compile=true,false", "workers=0"])
-    assert compiled.probe.start_up_silence_seconds == 300  # its start may take far longer
+    compiled = replace(watched, training=replace(TRAINING, compiled=True))
+    for may_compile in (  # its start may take far longer
+        study("python train.py --workers 2", compiled),
+        study("python train.py --workers 2 --compile", watched),
+        study("python train.py --workers 2", watched, ["compile=true,false", "workers=0"]),
+        study("python train.py --workers 2", replace(PLAIN, reports=reports)),
+    ):
+        assert may_compile.probe.start_up_silence_seconds == 300
 
 
 def test_a_command_is_needed() -> None:
