@@ -233,6 +233,13 @@ def test_the_identity_changes_with_what_makes_values_comparable(
     assert {name for name in before if before[name] != after[name]} == differs
 
 
+def test_the_identity_has_no_secret_key_of_a_variable(tmp_path: Path) -> None:
+    secret = {"WANDB_API_KEY": "a1b2 c3=d4", "MY_PASSWORD": "${MINE:-}", "HUB": "hf_abcdefghijklmnop1234"}
+    variables = {**secret, "OMP_NUM_THREADS": "1", "TRACKER": "postgres://me:hunter22@host/db"}
+    identity = opened(tmp_path, environment={"variables": variables}).identity_for(WALK)
+    assert identity["variables"] == {"OMP_NUM_THREADS": "1", "TRACKER": "postgres://me:***@host/db"}
+
+
 @pytest.mark.parametrize("changes", [{"pruner": {"name": "none"}}, {"objective": "util,samples_per_s"}])
 def test_a_study_without_a_pruner_has_none_in_its_identity(tmp_path: Path, changes: dict[str, Any]) -> None:
     pruned, whole = opened(tmp_path).identity_for(WALK), opened(tmp_path, **changes).identity_for(WALK)

@@ -147,8 +147,9 @@ def test_what_cannot_be_made_faster_is_refused(tuner: Tuner, train: list[str]) -
     for arguments in ((), ("--study", "reference", "--", *train)):
         code, _, err = tuner("optimize", *arguments)
         assert (code, "name a command" in err) == (2, True)
-    code, _, err = tuner("optimize", "--study", "reference", "--free-batch")
-    assert (code, "belong to a command" in err) == (2, True)
+    for option in (["--free-batch"], ["--name", "other"]):
+        code, _, err = tuner("optimize", "--study", "reference", *option)
+        assert (code, "--name" in err, "belong to a command" in err) == (2, True, True)
     assert not Path("studies").exists()
 
 

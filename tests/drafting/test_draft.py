@@ -279,6 +279,7 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
         ("python train.py --bs 64", "{script}", True),
         ("python train.py --bs 64", "bash -e {script} 64", True),
         ("python train.py --bs 64", "bash -ec '{text} | tee log'", True),
+        ("python train.py --bs 64", "bash -euo pipefail -c '{text} | tee log'", True),
         ("python train.py", "bash -c '{text} \"$@\"' train", False),
         ("", "make train", True),
         ("python train.py $1", "{script} {{bs}}", False),
@@ -306,8 +307,14 @@ def test_a_start_hangs_that_is_silent_for_longer_than_the_watched_start_explains
     reports = tuple(replace(report, t_s=report.t_s + first_s) for report in STEPS)
     watched = replace(COUNTED, reports=reports)
     assert study("python train.py --workers 2", watched).probe.start_up_silence_seconds == silence_s
-    compiled = study("python train.py --workers 2", watched, ["compile=true,false", "workers=0"])
-    assert compiled.probe.start_up_silence_seconds == 300  # its start may take far longer
+    compiled = replace(watched, training=replace(TRAINING, compiled=True))
+    for may_compile in (  # its start may take far longer
+        study("python train.py --workers 2", compiled),
+        study("python train.py --workers 2 --compile", watched),
+        study("python train.py --workers 2", watched, ["compile=true,false", "workers=0"]),
+        study("python train.py --workers 2", replace(PLAIN, reports=reports)),
+    ):
+        assert may_compile.probe.start_up_silence_seconds == 300
 
 
 def test_a_command_is_needed() -> None:

@@ -320,9 +320,9 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
 
 
 def test_environment_variables_must_stay_except_where_an_earlier_version_stored_none() -> None:
-    now = {"objective": "util", "variables": "OMP_NUM_THREADS=1"}
-    assert list(differences({"objective": "util", "variables": ""}, now)) == [
-        "  variables: was '', is 'OMP_NUM_THREADS=1'"
+    now = {"objective": "util", "variables": {"OMP_NUM_THREADS": "1"}}
+    assert list(differences({"objective": "util", "variables": {}}, now)) == [
+        "  variables.OMP_NUM_THREADS: was None, is '1'"
     ]
     assert not list(differences({"objective": "util"}, now))
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -342,9 +342,10 @@ def script_without_flags(words: Sequence[str]) -> str | None:
     program, script = PurePath(words[0]).name, words[0]
     if program == "make":  # it takes variables alone: `make train WORKERS=2`
         return program
-    options = takewhile(lambda word: word.startswith("-"), words[1:])
+    arguments = [word for before, word in pairwise(words) if not re.fullmatch("-[a-z]*o", before)]  # `-o pipefail`
+    options = takewhile(lambda word: word.startswith("-"), arguments)
     is_shell = program in {"sh", "bash", "zsh", "dash"}
-    script = next((word for word in words[1:] if not word.startswith("-")), script) if is_shell else script
+    script = next((word for word in arguments if not word.startswith("-")), script) if is_shell else script
     is_inline = is_shell and any(re.fullmatch("-[a-z]*c", option) for option in options)  # `bash -ec '…'`
     if not (is_shell or PurePath(script).suffix == ".sh"):
         return None

@@ -117,20 +117,21 @@ def study_text(
     # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
-    silence = _start_up_silence(draft, watched.reports[0].t_s)
+    silence = _start_up_silence(draft, watched)
     lines += [f"probe: {{iterations: 8, max_seconds: 420{silence}}}", "search: {trials: 24}", ""]
     return "\n".join(lines)
 
 
-def _start_up_silence(draft: Draft, first_s: float) -> str:
+def _start_up_silence(draft: Draft, watched: Watched) -> str:
     """Return the entry of `probe` for how long a start may print nothing; empty where the usual time is not too long.
 
-    The watched start took `first_s`, with nothing in the system's cache. A start that is silent for five times as long
-    hangs. But a model that some configs compile may start later than any that was watched.
+    A start that is silent for five times as long as the watched one hangs. But another config may compile its model
+    anew, where the watched start found it in a cache. So the usual time stays unless nothing seems to be compiled.
     """
     least_s, factor = 120.0, 5
-    silence_s = max(least_s, factor * first_s)
-    compiles = any(search.varies and "compile" in search.parameter for search in draft.searches)
+    silence_s = max(least_s, factor * watched.reports[0].t_s)
+    texts = [*draft.command.words, *(search.parameter for search in draft.searches if search.varies)]
+    compiles = watched.training is None or watched.training.compiled or any("compile" in text for text in texts)
     is_shorter = silence_s < ProbeSpec().start_up_silence_seconds
     return f", start_up_silence_seconds: {silence_s:.0f}" if is_shorter and not compiles else ""
 

@@ -243,11 +243,10 @@ class Workbench:
         """Return the settings that make trials of this case comparable; a resumed study must have the same."""
         spec = self.spec_for(case)
         constraints = spec.build_constraints()
-        variables = " ".join(f"{name}={text}" for name, text in sorted(spec.environment.variables.items()))
         return {
             "space": study.described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
-            "variables": study.masked_trainer({"env": variables})["env"],
+            "variables": study.variables_without_keys(spec.environment.variables),
             **({"rules": list(spec.rules)} if spec.rules else {}),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,

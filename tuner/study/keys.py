@@ -106,6 +106,12 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return masked
 
 
+def variables_without_keys(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are no secret keys, which change nothing that is measured; none holds a password."""
+    others = variables.keys() - literal_keys((), variables).keys()
+    return {name: without_keys(variables[name]) for name in sorted(others) if not _is_name_of_key(name)}
+
+
 def _masked(name: str, value: str) -> str:
     """Return a value, or `MASKED` where its name says that it is a key."""
     return MASKED if _is_name_of_key(name) and _is_literal(value) else value
