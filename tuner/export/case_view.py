@@ -217,7 +217,7 @@ class CaseView:
 
     @cached_property
     def failed_again_text(self) -> str | None:
-        """A sentence, if the default config ran once, and failed when it was measured again; otherwise None."""
+        """A sentence, if the default config has run, and its newest trial has failed; otherwise None."""
         if self.default is None:
             return None
         of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]

@@ -27,7 +27,7 @@ from tuner.probe.steady import FULL_PCT, USUAL_VARIATION, Block, Quantity, Varia
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_INTERVAL_S = 0.4
-"""The seconds before a reading that NVML's utilisation may be about: a mean over 0.2 s that ended up to 0.2 s earlier.
+"""How far back, in seconds, NVML's utilisation may reach: it is a mean over 0.2 s that ended up to 0.2 s earlier.
 
 Measured on H200s, where the driver takes a value every 0.2 s. The NVML reference allows 1/6 s to 1 s.
 """

@@ -21,7 +21,7 @@ from tuner.search.trials import typed_trial
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 Expects = Callable[[int], bool]
-"""Returns what is expected of a rung, such as that it runs. If it is expected of a rung, so it is of smaller rungs."""
+"""Returns whether something is expected of a rung, such as that it runs. If so, it is of all smaller rungs, too."""
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:

@@ -17,7 +17,7 @@ from tuner.search.gain.expected_gain import (
 )
 
 
-def rivals(
+def candidates(
     mean: list[float],
     deviation: list[float],
     *,
@@ -26,7 +26,7 @@ def rivals(
     ceiling: float = np.inf,
     count: int = 1,
 ) -> Candidates:
-    """Return independent rivals, of which the first `count` have been measured."""
+    """Return independent candidates, of which the first `count` have been measured."""
     known = np.arange(len(mean)) < count
     return Candidates(
         mean=np.array(mean),
@@ -45,24 +45,24 @@ def measured(*members: int, repeats: int = 1) -> Series:
 
 
 def test_to_measure_what_is_known_exactly_gains_nothing() -> None:
-    assert expected_gain(rivals([90.0, 89.0], [0.0, 0.0]), measured(1)) == pytest.approx(0.0, abs=1e-9)
+    assert expected_gain(candidates([90.0, 89.0], [0.0, 0.0]), measured(1)) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_rival_as_good_as_the_best_gains_its_expected_excess() -> None:
     """Student's t with 4 degrees of freedom has a mean absolute value of 1: half of it lies above 0."""
-    gain = expected_gain(rivals([90.0, 90.0], [0.0, 2.0], error=1e-6), measured(1))
+    gain = expected_gain(candidates([90.0, 90.0], [0.0, 2.0], error=1e-6), measured(1))
     assert gain == pytest.approx(1.0, rel=0.1)
 
 
 @given(ahead=some.floats(-1.0, 1.0), deviation=some.floats(0.1, 0.3))
 def test_a_choice_between_ties_gains_almost_nothing(ahead: float, deviation: float) -> None:
     """All lie within 1 % of the best, and the doubt of their difference, too."""
-    tied = rivals([90.0, 90.0 - abs(ahead)], [deviation, deviation], count=2)
+    tied = candidates([90.0, 90.0 - abs(ahead)], [deviation, deviation], count=2)
     assert 0.0 <= expected_gain(tied, measured(1, repeats=4)) < 0.02
 
 
 def test_a_new_config_gains_more_than_another_reading_of_a_tie() -> None:
-    tied, new = (rivals([90.0, 90.0], [0.3, 0.3], count=count) for count in (2, 1))
+    tied, new = (candidates([90.0, 90.0], [0.3, 0.3], count=count) for count in (2, 1))
     again, first = (expected_gain(known, measured(1, repeats=4)) for known in (tied, new))
     assert first > 3.0 * again
 
@@ -75,16 +75,17 @@ def test_one_measurement_of_a_tie_gains_nothing() -> None:
 
 
 def test_measured_rivals_that_may_be_far_apart_gain_from_another_reading() -> None:
-    assert expected_gain(rivals([90.0, 90.0], [3.0, 3.0], count=2), measured(0, 1)) > 0.5
+    assert expected_gain(candidates([90.0, 90.0], [3.0, 3.0], count=2), measured(0, 1)) > 0.5
 
 
 def test_a_config_that_runs_with_half_the_probability_gains_half() -> None:
-    sure, doubtful = (expected_gain(rivals([90.0, 90.0], [0.0, 2.0], runs=runs), measured(1)) for runs in (1.0, 0.5))
+    known = [candidates([90.0, 90.0], [0.0, 2.0], runs=runs) for runs in (1.0, 0.5)]
+    sure, doubtful = (expected_gain(each, measured(1)) for each in known)
     assert doubtful == pytest.approx(sure / 2.0, rel=0.4)
 
 
 def test_no_gain_goes_beyond_the_ceiling() -> None:
-    gain = expected_gain(rivals([98.0, 98.0], [0.0, 50.0], ceiling=100.0), measured(1))
+    gain = expected_gain(candidates([98.0, 98.0], [0.0, 50.0], ceiling=100.0), measured(1))
     assert 0.5 < gain < 2.0
 
 
@@ -94,7 +95,7 @@ def test_no_gain_goes_beyond_the_ceiling() -> None:
     error=some.floats(0.1, 5.0),
 )
 def test_exacter_measurements_gain_no_less(mean: list[float], deviation: float, error: float) -> None:
-    of_all = rivals(mean, [0.1] + [deviation] * (len(mean) - 1), error=error)
+    of_all = candidates(mean, [0.1] + [deviation] * (len(mean) - 1), error=error)
     last = len(mean) - 1
     assert expected_gain(of_all, measured(last, repeats=4)) >= expected_gain(of_all, measured(last)) - 1e-9 >= -1e-6
 
@@ -107,9 +108,8 @@ def test_series_begin_with_the_most_promising_and_the_longest_has_all(count: int
         asked.append(probes)
         return 1.0
 
-    most_rewarding(
-        rivals([90.0] * count, [1.0] * count), order, 0.0, takes_s, 1.0
-    )  # nothing pays, so all are looked at
+    # a training of 0 s gains nothing, so no series pays and all are looked at
+    most_rewarding(candidates([90.0] * count, [1.0] * count), order, 0.0, takes_s, 1.0)
     assert all((one.members == order[: len(one.members)]).all() for one in asked)
     assert max(len(one.members) for one in asked) == min(count, 64)
 
@@ -122,7 +122,7 @@ def test_series_begin_with_the_most_promising_and_the_longest_has_all(count: int
 def test_the_expected_loss_and_the_bound_are_finite_and_ordered(
     mean: list[float], deviation: float, runs: float
 ) -> None:
-    lost, bound = draw_shortfall(rivals(mean, [0.1] + [deviation] * (len(mean) - 1), runs=runs))
+    lost, bound = draw_shortfall(candidates(mean, [0.1] + [deviation] * (len(mean) - 1), runs=runs))
     assert 0.0 <= lost < np.inf
     assert 0.0 <= bound < np.inf
 

@@ -103,8 +103,8 @@ class Acquisition:
     def _must_go_on(self) -> bool:
         """Whether the search goes on, whatever gain further probes promise.
 
-        It does until a config may be the best, and while predictions are rough. A rule of thumb may ask for a probe
-        that takes at most a hundredth of the training.
+        It does until a config may be the best, and while predictions are rough and fewer than `ENOUGH` configs are
+        measured. A rule of thumb may ask for a probe if one of the best takes at most a hundredth of the training.
         """
         outlook = self.outlook
         if outlook.best_place is None:

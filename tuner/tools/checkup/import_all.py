@@ -1,4 +1,4 @@
-"""Shows which modules a Python can import: a script that runs in the trainer's own Python, of any version.
+"""Shows which modules a Python can import: a script that runs in the trainer's own Python, 3.8 or later.
 
 For each module on its command line, the script writes one line of JSON: `{"module": …, "version": …}`, where the
 version may be null, or `{"module": …, "error": …}`. Besides these modules it imports only the standard library.
