@@ -80,10 +80,13 @@ def test_a_speed_beside_much_busier_programs_cannot_be_compared() -> None:
         ([59.0], [40.0], False),
         ([5.0], [59.0], True),
         ([159.0], [80.0], False),  # no program uses more than all processors
+        ([59.0], [-8.0], True),  # or less than none
     ]:
         own = [reading(number, 100.0, others_pct=share) for number, share in enumerate(own_others_pct)]
         best = [reading(9, 200.0, others_pct=share) for share in best_others_pct]
-        assert ("59 % of the processors beside" in (why_incomparable(own, best) or "")) is is_apart
+        why = why_incomparable(own, best) or ""
+        assert ("59 % of the processors beside" in why) is is_apart
+        assert "-8 %" not in why
 
 
 def test_what_ran_beside_busy_programs_is_measured_again_once_they_are_calm() -> None:

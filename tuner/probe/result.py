@@ -335,7 +335,8 @@ class ProbeNumbers:
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
         shares = (device.others_mean_pct for device in self.devices)
-        return of_known(lambda known: min(100.0, max(known)), shares)  # times of a virtual machine may add up to more
+        # the times of a virtual machine may add up to more than all processors, or to less than the trainer's own
+        return of_known(lambda known: min(100.0, max(0.0, *known)), shares)
 
     @property
     def is_disturbed(self) -> bool:
