@@ -143,9 +143,7 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 
 def heading_of_command(row: export.CaseSummary) -> str:
     """Return what stands above the command line of the best, by whether that is known to be faster."""
-    gain = row.gain
-    is_within_errors = bool(gain and gain.times and gain.error and gain.times - 2.0 * gain.error <= 1.0)
-    is_doubtful = is_within_errors or _is_gain_unknown(row)
+    is_doubtful = _is_gain_unknown(row) or bool(row.gain and row.gain.is_within_error)
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
 

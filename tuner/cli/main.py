@@ -28,7 +28,6 @@ _HOMES = {
     "failed": "soak:failed",
     "export": "status:export",
     "recover": "record:recover",
-    "verify": "race:verify",
     "compare": "scale:compare",
     "decide": "scale:decide",
     "dashboard": "report:dashboard",

@@ -22,6 +22,10 @@ from tuner.study import literal_line, literal_words, with_launches
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 
+LEAST_SILENCE_S = 120.0
+"""The shortest silence, in seconds, after which a start hangs (chosen)."""
+SILENCE_PER_START = 5
+"""How many times as long as the watched start another may be silent (chosen)."""
 BUSY = "min_avg_util"
 """The objective where no speed is known: how busy the least busy device is."""
 _MADE = "# Made by `tuner init` from: "
@@ -125,11 +129,11 @@ def study_text(
 def _start_up_silence(draft: Draft, watched: Watched) -> str:
     """Return the entry of `probe` for how long a start may print nothing; empty where the usual time is not too long.
 
-    A start that is silent for five times as long as the watched one hangs. But another config may compile its model
-    anew, where the watched start found it in a cache. So the usual time stays unless nothing seems to be compiled.
+    A start hangs that is silent for `SILENCE_PER_START` times as long as the watched one. But another config may
+    compile its model anew, where the watched start found it in a cache. So the usual time stays unless nothing seems to
+    be compiled.
     """
-    least_s, factor = 120.0, 5
-    silence_s = max(least_s, factor * watched.reports[0].t_s)
+    silence_s = max(LEAST_SILENCE_S, SILENCE_PER_START * watched.reports[0].t_s)
     texts = [*draft.command.words, *(search.parameter for search in draft.searches if search.varies)]
     compiles = watched.training is None or watched.training.compiled or any("compile" in text for text in texts)
     is_shorter = silence_s < ProbeSpec().start_up_silence_seconds

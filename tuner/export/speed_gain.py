@@ -12,7 +12,7 @@ from statistics import fmean
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
 from tuner.probe import WITHOUT_PAUSE, Quantity, duration, of_known
-from tuner.search.standing import Standing
+from tuner.search.standing import SURE, Standing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +36,11 @@ class BestGain:
     """Whether `times` is that of a whole training, its pauses included; otherwise it is that of its steps."""
     in_sessions: bool
     """Whether sessions have measured both, although the value of the best comes from the plain command."""
+
+    @property
+    def is_within_error(self) -> bool:
+        """Whether the best may be no faster, because it is by less than `SURE` standard errors."""
+        return self.times is not None and self.error is not None and self.times - SURE * self.error <= 1.0
 
 
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
