@@ -139,8 +139,6 @@ def plan(
     if launcher == "slurm":
         for line in script_header(_job_of(bench, planned), bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
-        if best:
-            options.comment("--time is that of a job of the search (`slurm.time_min`); a training may need more")
     for line in options.fallback_lines(bench.spec, study):
         options.comment(line)
     errors: list[str] = []  # of cases without a script; the others still have theirs
