@@ -110,7 +110,7 @@ def test_a_job_has_a_core_for_each_rank_and_each_worker_of_a_loader(
     def asked(*options: str, **slurm: int) -> list[str]:
         study = study_file(tmp_path, trainer=command, devices="auto", space=space, slurm={"gpus": 4, **slurm})
         code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", *options)
-        assert (code, "slurm.time_min" in out) == (0, True)  # a training may need more time than a search
+        assert code == 0
         return [line.partition("=")[2] for line in out.splitlines() if line.startswith("#SBATCH --cpus-per-task")]
 
     assert (asked(), asked("--set", "num_workers=5"), asked(cpus_per_task=7)) == (["16"], ["24"], ["7"])
