@@ -167,12 +167,7 @@ class CaseWork:
         is_unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
         return events.CaseOutcome(
-            case=self._case,
-            ending=ending,
-            probed=self._probed,
-            confirmed=self._confirmed,
-            failure=failure,
-            why=why,
+            case=self._case, ending=ending, probed=self._probed, confirmed=self._confirmed, failure=failure, why=why
         )
 
 

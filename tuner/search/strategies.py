@@ -95,7 +95,7 @@ def by_drawing(
     """
 
     def confirm(history: History, price: Price) -> Choice | None:
-        """Choose what only sessions have measured, or what leaves the gain over the own config unsure."""
+        """Choose a config that only sessions have measured, or else one that makes the gain over `own` sure."""
         return choosing.confirmation(history.unconfirmed()) or choosing.confirmation(
             history.to_compare(own) if own else None
         )

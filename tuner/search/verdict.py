@@ -194,8 +194,8 @@ class _LiveProbe:
     def may_end(self, objectives: Sequence[str], *, more: int) -> bool:
         """Return whether the probe may end after `more` further iterations like those so far.
 
-        A further iteration counts with half of its usual time: a run that is told to end with it must not end too
-        short.
+        A further iteration counts with half of its usual time, as it may be a short one: the window must be long enough
+        all the same.
         """
         iterations = self.so_far.iterations
         window_s = (self.so_far.window_s or 0.0) * (iterations + more / 2) / max(iterations, 1)

@@ -334,13 +334,7 @@ class Database:
         self.storage.remove_session()
         self.storage.engine.dispose()
 
-    def transact(
-        self,
-        work: Callable[[], Answer],
-        *,
-        alone: bool = False,
-        hurried: bool = False,
-    ) -> Answer:
+    def transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
         """Do some work in one transaction, and return what it returns: see `Transactions.run`.
 
         If the server goes away meanwhile, the work is done again as a whole. If this is work inside other work, the

@@ -208,12 +208,7 @@ def siblings(
 
 
 def _candidates(
-    cases: dict[str, StoredCase],
-    prefix: str,
-    case: Case,
-    identity: Mapping[str, Any],
-    *,
-    any_study: bool,
+    cases: dict[str, StoredCase], prefix: str, case: Case, identity: Mapping[str, Any], *, any_study: bool
 ) -> list[str]:
     """Return the names of the cases that may be siblings: those of the same study, then those of other studies.
 

@@ -257,7 +257,7 @@ class Surrogate:
         return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
 
     def left_out_predictions(self) -> Prediction:
-        """Return what all other measurements say of the true value behind each measurement."""
+        """Return, for each measurement, what all other measurements predict for the true value of its config."""
         with_noise = 1.0 / np.square(self._whitening).sum(axis=0)  # the variance of the measurement, given the others
         means = self.known.values - self._weights * with_noise
         variance = self._inflation * (with_noise - self._noise(self._hyperparameters))
@@ -278,18 +278,21 @@ class Surrogate:
 
     @property
     def log_evidence(self) -> float:
-        """The logarithm of the evidence of the measurements, times the prior, without constant terms."""
+        """The logarithm of (evidence of the measurements times prior of the hyperparameters), without constants."""
         return self._log_posterior(self._hyperparameters)
 
     def _model_prediction(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and variance of each config's value by the measurements that the model learns from."""
-        rows = max(1, 1_000_000 // len(self.known.codes))  # 8 MB, so that a cache holds a comparison
+        """Return mean and variance of each config's value by the measurements that the model learns from.
+
+        The configs are compared with these measurements in parts of 8 MB, so that the cache of the CPU holds a part.
+        """
+        rows = max(1, 1_000_000 // len(self.known.codes))
         parts = [self._predict(codes[start : start + rows]) for start in range(0, len(codes), rows)]
         means, variances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
     def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
+        """Return mean and variance of each config's value, all at once; `_model_prediction` does it in parts."""
         with_known = self._prior_covariance(codes, self.known.codes)
         mean, variance = self._mean + with_known @ self._weights, self._prior_variance(codes)
         if self._source:
@@ -299,7 +302,10 @@ class Surrogate:
         return mean, np.maximum(self._inflation * (variance - learnt), self._jitter)
 
     def _narrowing(self, codes: Codes) -> Floats:
-        """Return the factor by which the measurements that were left out lower each config's standard deviation."""
+        """Return the factor, at most 1, by which the left-out measurements lower each config's standard deviation.
+
+        The model itself learns from `MOST_READINGS` measurements at most; see `with_left_out` for all others.
+        """
         if not len(self._left_out.values):
             return np.ones(len(codes))
         mean, variance = self._model_prediction(codes)
@@ -332,7 +338,7 @@ class Surrogate:
         return _JITTER * self._unit**2
 
     def _refitted_noise_factors(self, freedom: float) -> Floats:
-        """Return the factor on the error variance of each measurement, by which measurements far off count less.
+        """Return a factor on the error variance of each measurement, so that measurements far off count less.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
         Modeling Using the t Distribution", 1989).
@@ -410,7 +416,7 @@ class Surrogate:
             The covariance: row by column.
         """
         nearness, parts, place = pairs.nearness, _parts(hyperparameters), self._levels.ladder
-        curve = 1.0 if place is None else nearness.of(place, parts.lengths[place], jumping_kernel)
+        curve = 1.0 if place is None else nearness.covariance(place, parts.lengths[place], jumping_kernel)
         ladder = self._level**2 * (1.0 + pairs.slopes) + parts.curve**2 * curve
         effects = single_effects(nearness, parts.lengths, parts.singles**2)
         effects = effects + parts.joint**2 * common_effect(nearness, parts.lengths) + parts.own**2 * pairs.same
