@@ -245,7 +245,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 
 def _measured_values(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives, each with its error, as text."""
-    metrics = pooled(member.trials).metrics
+    metrics = pooled(member.trials).probe.metrics
     errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)

@@ -319,19 +319,19 @@ class CaseView:
         """How busy the parts of the devices were with the best config; None without a best."""
         if self.best is None:
             return None
-        trial = pooled(self.best.trials)
-        shares = trial.probe.training.shares if trial.probe.training else None
-        headroom_pct = trial.metrics.get("headroom_pct")
+        probe = pooled(self.best.trials).probe
+        metrics, shares = probe.metrics, probe.training.shares if probe.training else None
+        headroom_pct = metrics.get("headroom_pct")
         return Profile(
-            util_pct=trial.metrics.get("min_avg_util"),
-            sm_pct=trial.metrics.get("min_avg_sm"),
-            tensor_pct=trial.metrics.get("min_avg_tensor"),
-            dram_pct=trial.metrics.get("min_avg_dram"),
-            power_w=trial.metrics.get("power_mean_w"),
-            joules_per_sample=trial.metrics.get("joules_per_sample"),
+            util_pct=metrics.get("min_avg_util"),
+            sm_pct=metrics.get("min_avg_sm"),
+            tensor_pct=metrics.get("min_avg_tensor"),
+            dram_pct=metrics.get("min_avg_dram"),
+            power_w=metrics.get("power_mean_w"),
+            joules_per_sample=metrics.get("joules_per_sample"),
             mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
-            others_pct=trial.others_pct,
+            others_pct=probe.others_pct,
             data_pct=100.0 * shares.data if shares else None,
         )
 

@@ -157,7 +157,7 @@ def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, A
     own_names = ("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples")  # as the probe has them
     return {
         **trial.config,
-        **trial.metrics,
+        **probe.metrics,
         **{name: getattr(probe, name) for name in (*own_names, "warm", "session_key", "launched")},
         **{f"failure_{name}": getattr(failure, name, None) for name in ("kind", "rule", "detail", "rank")},
         "overshoot_mib": failure and failure.overshoot_mib,
@@ -165,7 +165,7 @@ def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, A
         "status": trial.status,
         "invalidity": _invalidity(trial),
         "series": series,
-        "devices": json.dumps([asdict(device) for device in trial.devices]),
+        "devices": json.dumps([asdict(device) for device in probe.devices]),
     }
 
 

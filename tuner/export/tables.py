@@ -101,7 +101,7 @@ def best_row(case: CaseView, best: Standing) -> Row:
         **trial_row(case, trial),
         **{
             f"{column}{rank}": rounded(column, getattr(device, field))
-            for rank, device in enumerate(trial.devices)
+            for rank, device in enumerate(probe.devices)
             for column, field in _OF_DEVICE.items()
         },
         **{name: getattr(probe, name) for name in ("agent_config", "base_agent")},
@@ -124,7 +124,7 @@ def _mean_trial(standing: Standing) -> TrialRecord:
 def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the cells of any trial: column → value; without a result, its metrics are missing."""
     probe, failure = trial.probe, trial.probe.failure
-    metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
+    metrics = {name: rounded(name, value) for name, value in probe.metrics.items()}
     own_names = (  # of the probe's record
         *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
         *("iterations", "launched", "measured_on", "out_dir", "digest"),
@@ -279,7 +279,7 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     ladder = ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
-    utils = [util for trial in best if (util := trial.metrics.get("min_avg_util")) is not None]
+    utils = [util for trial in best if (util := trial.probe.metrics.get("min_avg_util")) is not None]
     all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])  # to count its trials
     return {
         "method": method,

@@ -222,7 +222,7 @@ def _missing_parts(
     for failure in failed:
         if failure.excerpt is None:
             yield f"a console log of {failure.kind}: the folders of these probes are not here any more"
-    on_cards = best is not None and any(device.is_gpu for device in best.devices)
+    on_cards = best is not None and any(device.is_gpu for device in best.probe.devices)
     if on_cards and all(point.sm_pct is None for point in measured):
         yield "the activity of multiprocessors: these devices do not report it"
 
@@ -347,7 +347,7 @@ def cost(case: CaseFacts) -> str:
 
 def memory(case: CaseFacts) -> str:
     """Return the memory that the best uses and leaves free; empty where it is unknown."""
-    metrics = pooled(case.view.best.trials).metrics if case.view.best else {}
+    metrics = pooled(case.view.best.trials).probe.metrics if case.view.best else {}
     peak_mib, headroom_pct = metrics.get("mem_peak_mib"), metrics.get("headroom_pct")
     free = "" if headroom_pct is None else f", {headroom_pct:.0f}\u00a0%\u00a0free"
     return "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"

@@ -188,7 +188,7 @@ class Probing:
         if self._is_default(result.config):
             return probe.measured(result)
         default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
-        return default.metrics if default else {}
+        return default.probe.metrics if default else {}
 
     def _is_default(self, config: Config) -> bool:
         """Return whether constraints compare other configs with this one, because it is the default of its rung."""

@@ -225,7 +225,9 @@ class History:
             The config; None where both can be compared as they are.
         """
         own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
-        newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]  # shows how busy others are now
+        newest = [trial for trial in self._ended if trial.probe.others_pct is not None][
+            -1:
+        ]  # shows how busy others are now
         for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue

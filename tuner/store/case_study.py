@@ -114,7 +114,7 @@ def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: P
     unstored = UnstoredResult(number=number, lease=Lease.mine(), verdict=verdict, record=record)
     file = folder / record.out_dir / RESULT_FILE
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
+        file.parent.mkdir(parents=True, exist_ok=True)  # the folder of a probe without files has been removed
         with open_anew(file) as stream:
             stream.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
     except OSError:
@@ -159,11 +159,10 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
-    """Return the seconds that a probe is expected to take; None before the case's first value.
+    """Return the seconds that a probe is expected to take, to decide whether it fits into the time left.
 
-    The caller decides by it whether the probe may begin in the time that is left. Where its chooser expects more than
-    the median of the case's probes, the median counts: a longer expectation is often wrong, and a probe that the end of
-    the time cuts off may still give a rough value.
+    They are those that its chooser expects, and at most the median of the case's probes: a longer expectation is often
+    wrong, and a probe that the end of the time cuts off may still give a rough value. None before the first value.
     """
     usual_s = history.usual_s
     if usual_s is None or choice.takes_s is None:
@@ -172,9 +171,9 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
-    """Return whether a probe leaves enough time to measure the own config and the best again after it.
+    """Return whether enough time is left after a probe to confirm the result: to measure own config and best again.
 
-    Before four trials have finished, no time is kept for that, so that the search can begin. It is kept then only if a
+    The answer is always yes before `FIRST_TRIALS` trials have finished, so that the search can begin, except where a
     disturbed reading of the own config hides which config is faster: see `History.disturbed_own`.
 
     Args:
@@ -504,7 +503,7 @@ class CaseStudy:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:
-            """Renew it, and return when that was."""
+            """Renew the lease, and return the time at which that was done."""
             self._database.storage.set_trial_user_attr(asked.trial_id, schema.LEASE, self._database.lease())
             return time.monotonic()
 
