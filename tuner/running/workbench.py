@@ -240,21 +240,26 @@ class Workbench:
         return f"{self.spec.name}/{case.name}"
 
     def identity_for(self, case: study.Case) -> dict[str, Any]:
-        """Return the settings that make trials of this case comparable; a resumed study must have the same."""
+        """Return the settings that make trials of this case comparable; a resumed study must have the same.
+
+        Rules, pruner, constraints and nodes stand in it only where the study has any.
+        """
         spec = self.spec_for(case)
-        constraints = spec.build_constraints()
+        optional = {
+            "rules": list(spec.rules),
+            "pruner": spec.pruner.model_dump(mode="json") if spec.pruner.name != "none" else None,
+            "constraints": {bound.metric: str(bound) for bound in spec.build_constraints()},
+            "nodes": spec.slurm.nodes if spec.slurm.nodes > 1 else None,
+        }
         return {
             "space": study.described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
             "variables": study.variables_without_keys(spec.environment.variables),
-            **({"rules": list(spec.rules)} if spec.rules else {}),
-            **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
-            **({"constraints": {bound.metric: str(bound) for bound in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),
-            **({"nodes": spec.slurm.nodes} if spec.slurm.nodes > 1 else {}),
+            **{name: setting for name, setting in optional.items() if setting},
         }
 
 

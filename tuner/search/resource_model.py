@@ -302,12 +302,10 @@ def fitted_after_siblings(
         **settings: See `ResourceModel`.
     """
     model = None
-    for configs, amounts in known[:-1]:
-        if configs or model:  # else nothing is known yet to fit
-            model = ResourceModel(space, configs, amounts, prior=model, **settings)
-    configs, amounts = known[-1]
-    if configs or exceeding or model:
-        model = ResourceModel(space, configs, amounts, exceeding=exceeding, prior=model, **settings)
+    for number, (configs, amounts) in enumerate(known, start=1):
+        exceeding_here = exceeding if number == len(known) else ()
+        if configs or exceeding_here or model:  # else nothing is known yet to fit
+            model = ResourceModel(space, configs, amounts, exceeding=exceeding_here, prior=model, **settings)
     return model
 
 

@@ -55,8 +55,7 @@ class StrategySampler(RandomSampler):
 
         Sessions may measure other values than the plain command, with which people train.
         """
-        choice = self._strategy.confirm(History(study, self._space), self._price)
-        return choice.config if choice else None
+        return self._strategy.confirm(History(study, self._space), self._price)
 
     def stop_callback(self, study: Study, trial: FrozenTrial) -> None:
         """End `study.optimize(…, callbacks=[sampler.stop_callback])` once nothing is left to probe."""

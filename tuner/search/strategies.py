@@ -94,11 +94,9 @@ def by_drawing(
     there is none, or no speed to compare.
     """
 
-    def confirm(history: History, price: Price) -> Choice | None:
-        """Choose a config that only sessions have measured, or else one that makes the gain over `own` sure."""
-        return choosing.confirmation(history.unconfirmed()) or choosing.confirmation(
-            history.to_compare(own) if own else None
-        )
+    def confirm(history: History, price: Price) -> Config | None:
+        """Return a config that only sessions have measured, or else one that makes the gain over `own` sure."""
+        return history.unconfirmed() or (history.to_compare(own) if own else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)

@@ -27,7 +27,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, one_start
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, confirmation, one_start
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -450,8 +450,8 @@ class CaseStudy:
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
-        confirmation = self.strategy.confirm(history, price) if may_confirm else None
-        return confirmation or choice
+        config = self.strategy.confirm(history, price) if may_confirm else None
+        return confirmation(config) if config else choice
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return in words why the strategy has nothing left to probe; None while something is left.

@@ -182,7 +182,7 @@ def _mean_utilisation(trials: Iterable[TrialRecord]) -> study_times.KnownFact[fl
     """
     percent_s = all_s = 0.0  # percent times seconds, and seconds
     for trial in trials:
-        probe, util_pct = trial.probe, of_known(fmean, (device.util_mean_pct for device in probe.devices))
+        probe, util_pct = trial.probe, of_known(fmean, (device.util_mean_pct for device in trial.probe.devices))
         all_s += probe.total_s or 0.0
         if util_pct is not None and probe.total_s and probe.start_up_s is not None:
             percent_s += util_pct * (probe.total_s - probe.start_up_s)
