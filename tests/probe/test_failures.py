@@ -112,7 +112,7 @@ def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> Non
     ("end", "over", "enough"),
     [
         (ProbeEnd.EXITED, "the trainer ended with exit code 0,", FailureKind.NO_READING),
-        (ProbeEnd.OUT_OF_TIME, "the time limit came", FailureKind.TOO_SLOW),
+        (ProbeEnd.OUT_OF_TIME, "the time limit of 420 s came", FailureKind.TOO_SLOW),
     ],
 )
 def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.records.schema import PROBE
+from tuner.records.schema import PROBE, RETRY
 from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
@@ -49,6 +49,12 @@ def test_iterations_that_were_too_slow_leave_fewer_updates_open() -> None:
         and int(config["update_epochs"]) >= 30
         and (config["batch_size"], config["num_workers"]) == (2, 0)
     ]
+
+
+def test_what_was_too_slow_and_is_tried_again_closes_nothing() -> None:
+    again = failure("too_slow")
+    again.set_user_attr(RETRY, True)
+    assert closed(again) == []
 
 
 def test_a_crash_closes_nothing_but_itself() -> None:

@@ -48,6 +48,7 @@ class RunInJob:
             """End the command as TERM does, and note that the job has no time left."""
             nonlocal is_out_of_time
             is_out_of_time = True
+            say("the job reaches its limit of time (`slurm.time_min`)")
             signal.raise_signal(signal.SIGTERM)
 
         signal.signal(signal.SIGUSR2, end)

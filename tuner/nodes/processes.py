@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
-from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
-from tuner.nodes.watcher import Message, Watcher, end_watchers, messages_until, on_our_clock
+from tuner.nodes import watcher as watching
+from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Message, Part, Watcher, Word
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
@@ -25,7 +25,7 @@ from tuner.probe.protocols import StartedProcess
 
 Item = TypeVar("Item")
 LEAVE_S = 10.0
-"""Seconds that the other nodes have to end after one has failed: the first failure may be only a consequence."""
+"""Seconds that the other nodes have to end after one has failed: theirs may be the cause of its failure."""
 QUIET_S = 5.0
 """Seconds without a sign of life after which a node is named where the probe fails for any reason."""
 
@@ -96,7 +96,7 @@ class NodeProcesses(StartedProcess):
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
-        self._counts = MergedCounts(lambda: taken_out(self._count_lines)) if plan.is_counted else None
+        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
@@ -117,7 +117,7 @@ class NodeProcesses(StartedProcess):
             if watcher.is_gone:  # the message about that may have been taken before this plan
                 self._handle(Message(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
-        for message in messages_until(self._inbox, self._clock, limit_s):
+        for message in watching.messages_until(self._inbox, self._clock, limit_s):
             self._handle(message)
             if self._refusal:
                 raise self._refusal
@@ -159,7 +159,7 @@ class NodeProcesses(StartedProcess):
             case _ if watcher not in self.watchers:
                 pass
             case {"kind": "line", "text": text, "stream": "progress"}:  # a message of the trainer
-                self._print(on_our_clock(text, watcher.clock.behind_s), message.at_s, "progress")
+                self._print(watching.on_our_clock(text, watcher.clock.behind_s), message.at_s, "progress")
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
@@ -177,7 +177,7 @@ class NodeProcesses(StartedProcess):
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
-                self._count_lines.append(CountLine(f"{watcher.number}-{name}", on_our_clock(text, behind_s)))
+                self._count_lines.append(CountLine(f"{watcher.number}-{name}", watching.on_our_clock(text, behind_s)))
             case {"kind": "samples", "samples": samples}:
                 first_device = watcher.number * self._devices_per_node
                 for sample in samples:
@@ -186,7 +186,7 @@ class NodeProcesses(StartedProcess):
             case {"kind": "lost", "why": why}:
                 self.lost = self.lost or f"{watcher.host}: {why}"
             case {"kind": "refused"}:
-                self._refusal = self._refusal or refusal(watcher.host, content)
+                self._refusal = self._refusal or watching.refusal(watcher.host, content)
                 self._set_code(watcher, -1)
             case {"kind": "exit", "code": code}:
                 self._set_code(watcher, -1 if code is None else code)
@@ -258,17 +258,17 @@ class NodeProcesses(StartedProcess):
         unanswered = [watcher for watcher in self.watchers if watcher.code is None]
         for watcher in unanswered:
             watcher.ask(Word.END)
-        answers = messages_until(self._inbox, self._clock, self._waits.end_s)
+        answers = watching.messages_until(self._inbox, self._clock, self._waits.end_s)
         while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
             if (message := next(answers, None)) is None:  # the time for answers is over
                 break
             self._handle(message)
             unanswered = [watcher for watcher in unanswered if watcher.code is None]
-        end_watchers(unanswered, self._clock)
+        watching.end_watchers(unanswered, self._clock)
         self._may_have_left_ranks |= bool(unanswered)
 
 
-def taken_out(queue: "deque[Item]") -> list[Item]:
+def drained(queue: "deque[Item]") -> list[Item]:
     """Take all items out of a queue, and return them."""
     return [queue.popleft() for _ in range(len(queue))]  # another thread may add some meanwhile
 

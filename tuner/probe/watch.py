@@ -282,7 +282,8 @@ class Watch:
             case ProbeEnd.ENOUGH:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
-                kind, rule, detail = FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"
+                kind, rule = FailureKind.TOO_SLOW, "time limit"
+                detail = f"the time limit of {self._limits.max_seconds:g} s came {too_early}"
             case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
                 done = f"the training was over at iteration {reached}, before it could be measured"

@@ -16,7 +16,9 @@ from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUN
 from tuner.study import FILES, LADDER, BatchFit, Case, Config
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
-"""The sentence about a search that a person, a limit of time or a crash has stopped."""
+"""The sentence about a search that a person or a crash has stopped."""
+OUT_OF_HOURS = "the search stopped at its limit of --hours; rerun to resume"
+"""The sentence about a search that a limit of time has stopped."""
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
 

@@ -13,7 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tuner.errors import StudyError
-from tuner.probe import HOUR_S, Answer, Clock, MonotonicClock, ProbePlan, Prober, ProbeResult, Stop
+from tuner.probe import (
+    HOUR_S,
+    OUT_OF_TIME,
+    STOPPED,
+    Answer,
+    Clock,
+    MonotonicClock,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Stop,
+)
+from tuner.records.case_record import OUT_OF_HOURS, STOPPED_EARLY
 from tuner.running.events import Watcher
 from tuner.running.workbench import Workbench
 from tuner.search.calibration import BatchToFit, batch_calibration, ladder_calibration
@@ -118,6 +130,11 @@ class Job:
     recording: Mapping[str, Any] | None = None
     """For a recording, the JSON of its `Circumstances`, which the case's study keeps; None for other work."""
 
+    @property
+    def early_end(self) -> str:
+        """Why a search stops before its end, and how it goes on, as a sentence."""
+        return OUT_OF_HOURS if self.is_late() else STOPPED_EARLY
+
     def target(self, spec: StudySpec) -> int | None:
         """Return the number of finished trials that ends the work on a case; None where no number does."""
         return (self.trials or spec.search.trials) if self.purpose.has_target else None
@@ -190,9 +207,11 @@ def within_budget(job: Job, budget: Budget) -> Job:
     """
 
     def begin(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Tell the budget that a probe begins, and run it."""
+        """Tell the budget that a probe begins, run it, and say so where the end of the budget has stopped it."""
         budget.begin()
-        return job.probe(plan, stop)
+        result = job.probe(plan, stop)
+        is_cut = result.failure == STOPPED and budget.is_over() and not job.interrupted()
+        return replace(result, failure=OUT_OF_TIME) if is_cut else result
 
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
     if job.simulated:

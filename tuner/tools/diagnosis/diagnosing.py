@@ -149,7 +149,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             data_wait=_data_wait(ended),
         ),
-        failures=Counter(str(trial.status) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
+        failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
         has_sessions=any(trial.probe.warm for trial in ended),
     )
@@ -172,6 +172,11 @@ def _end_of_probe(trial: TrialRecord) -> study_times.TrialEnd:
         return ENDS[trial.state]
     by_status = {PRUNED: study_times.TrialEnd.PRUNED, INTERRUPTED: study_times.TrialEnd.INTERRUPTED}
     return by_status.get(str(trial.status), study_times.TrialEnd.FAILED)
+
+
+def _failure(trial: TrialRecord) -> str:
+    """Return the kind of a probe's failure, and whether other programs were busy beside the probe."""
+    return f"{trial.status}{study_times.BESIDE_OTHERS if trial.is_disturbed else ''}"
 
 
 def _mean_utilisation(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:

@@ -7,7 +7,7 @@ A compiled or sharded module is left alone, because it may compute in another wa
 import os
 import sys
 
-from tuner_inside.tell import FIRST, guarded
+from tuner_inside.records import FIRST, guarded
 
 
 class Flops:

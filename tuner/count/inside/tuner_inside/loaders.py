@@ -11,8 +11,8 @@ from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
+from tuner_inside.records import guarded, record_pause
 from tuner_inside.steady_steps import steady
-from tuner_inside.tell import guarded, tell_pause
 
 FEED = 0
 """The place of its feed in a batch."""
@@ -81,8 +81,8 @@ class Loaders:
     def on_evaluation(self):
         """Drop the batches that an evaluation uses, because the module is now called to evaluate.
 
-        If the last batch is of a data set that does not train, and one of a data set that trains waits too, these are
-        the batches of other data sets. Otherwise they are the batches that were fetched without gradients.
+        If the last batch is of a data set that does not train, and a batch of a data set that trains is pending, too,
+        all batches of data sets that do not train are dropped. Otherwise those that were fetched without gradients are.
         """
         dataset = self._pending[-1][FEED].dataset if self._pending else None
         waiting = [batch for batch in self._pending if batch[FEED].dataset in self._training_datasets]
@@ -148,7 +148,7 @@ class Loaders:
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:
-            tell_pause()  # the loader's workers end now, and those of an evaluation begin
+            record_pause()  # the loader's workers end now, and those of an evaluation begin
 
     def on_end(self, feed):
         """Count the pass of an iterator that has ended, if it feeds the training."""
@@ -156,7 +156,7 @@ class Loaders:
         if feed.trains or (self._pending and self._pending[-1][FEED] is feed):
             self.passes += 1
             self._pass_is_uncounted = False
-            tell_pause()
+            record_pause()
 
     def _forget(self, dataset_id):
         """Forget a data set that is gone."""
