@@ -176,7 +176,7 @@ def _end_of_probe(trial: TrialRecord) -> study_times.TrialEnd:
 
 def _failure(trial: TrialRecord) -> str:
     """Return the kind of a probe's failure, and whether other programs were busy beside the probe."""
-    return f"{trial.status}{study_times.BESIDE_OTHERS if trial.is_disturbed else ''}"
+    return f"{trial.status}{study_times.BESIDE_OTHERS if trial.probe.is_disturbed else ''}"
 
 
 def _mean_utilisation(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
