@@ -212,12 +212,12 @@ class CaseView:
         return min(measured, key=lambda standing: abs(log((self.rung(standing.config) or 1) / best_rung)))
 
     def unlike_best(self, standing: Standing | None) -> str | None:
-        """Return why the speed of a config cannot be compared with that of the best; None where it can."""
+        """Return in words why the speed of a config cannot be compared with that of the best; None where it can."""
         return why_incomparable(standing.trials, self.best.trials) if standing and self.best else None
 
     @cached_property
     def failed_again_text(self) -> str | None:
-        """A sentence, if the default config has run, and its newest trial has failed; otherwise None."""
+        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
         if self.default is None:
             return None
         of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
@@ -228,7 +228,7 @@ class CaseView:
 
     @cached_property
     def loaded_text(self) -> str | None:
-        """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
+        """A sentence, if other programs were busy beside the best or the default and may have slowed it; else None."""
         trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
         notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
         numbers = ", ".join(f"#{number}" for number in sorted(notes))
@@ -254,10 +254,10 @@ class CaseView:
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
     def vs_default(self, standing: Standing) -> float | None:
-        """Return the ratio of a config's samples/s to those of the default config at its rung.
+        """Return how many times as many samples/s a config makes as the default config of its rung.
 
-        None where one of the two is unknown, or where they cannot be compared. If the pruner has stopped all probes of
-        the default, the mean of what these have measured counts.
+        None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all
+        probes of the default, the mean of the speeds until then counts.
         """
         default = launched(self.default_for(standing.config))
         if measured := next((config for config in self.configs if config.config == default), None):
@@ -268,7 +268,8 @@ class CaseView:
         else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
-            is_warm = bool(pruned) and pruned[-1].warm  # the newest decides whether readings of sessions are compared
+            # The newest of these decides which readings are compared: those of sessions, or of the plain command.
+            is_warm = bool(pruned) and pruned[-1].warm
             config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None

@@ -39,7 +39,7 @@ class ConfigRow:
     times: float | None = None
     """Its samples/s in multiples of those of the best, both measured in the same way."""
     beside_best: tuple[float, float] | None = None
-    """Its value and that of the best, both measured in the same way; None where they were not."""
+    """The value of this config and that of the best, both measured in the same way; None where they were not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -174,9 +174,9 @@ def best_by_case(study: StudyReader) -> Sheet:
 def _best_columns(study: StudyReader) -> list[str]:
     """Return the columns of `best_by_case.tsv`.
 
-    First those of the tool that tuner replaces, then the searched parameters, facts about the best config, and its
-    measurements. At most 20 columns follow the first ones, so that people can still read the table; measurements give
-    way.
+    First come the columns of the tool that tuner replaces. Then come the searched parameters, facts about the best
+    config, and its measurements. Of the latter, only so many are shown that 20 columns follow the first ones, so that
+    people can still read the table.
     """
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables

@@ -237,7 +237,7 @@ class Headline(NamedTuple):
 def result(case: CaseFacts) -> Headline:
     """Return the headline of a case in a report: what its best config gains over the default, and its values.
 
-    A gain in speed is told as a factor, and any other gain as the objective of the default and of the best. Where the
+    A gain in speed is shown as a factor, and any other gain by the objectives of the default and of the best. Where the
     gain is unknown, the headline is the objective of the best, and the sentence below says why.
     """
     best, default, objective = case.view.best, case.view.default, case.summary.objective
@@ -367,7 +367,7 @@ def when_found(case: CaseFacts) -> str:
     text = f"Trial #{case.first_best.trial.number} first measured the best config, "
     text += f"after {ended_s:,.0f} device-seconds ({share_pct:.0f} % of all)."
     why_ended = case.view.facts.ended  # None where the search may still go on
-    if share_pct < 99.5:  # otherwise it is rounded to all, and there is no rest
+    if share_pct < 99.5:  # a larger share is printed as 100 %
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:
         text += f" {paragraph([export.at_its_end(why_ended)])}"

@@ -26,11 +26,11 @@ from tuner.trainers.registry import check_values, not_searched, open_trainer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workbench:
-    """Everything a study needs to probe; opened once, before any probe."""
+    """A study with all that its probes need: trainer, devices, folder and variables; opened once, before any probe."""
 
     spec: study.StudySpec
     asked_for: str
-    """The study that the user named; it differs from `spec.name` where the fallback study is used."""
+    """The study as the user named it; its name differs from `spec.name` where the fallback study is used."""
     trainer: Trainer
     source: DeviceSource
     folder: Path
