@@ -13,8 +13,7 @@ import typer
 from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders
-from tuner.cli.slurm import job_bench
-from tuner.cli.slurm_job import script_header
+from tuner.cli.slurm import job_bench, script_header
 from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line

@@ -145,7 +145,7 @@ def summary(case: CaseView) -> CaseSummary:
 
 
 def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
-    """Return a measured config as scripts read it; None where there is none."""
+    """Return the row of a measured config, with its comparison with the best of the case; None without a config."""
     if standing is None:
         return None
     # the config and the best, both measured in the same way; None where they cannot be compared

@@ -273,14 +273,16 @@ def all_trials(study: StudyReader) -> Sheet:
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     """Return the row of a method: what the best configs of its cases reach, and the seconds of all their probes.
 
-    A rung is a value of the ladder, mostly a number of environments; the safe rung runs in all cases.
+    A rung is a value of the ladder, mostly a number of environments. The columns `largest_…` and `safe_…` have the
+    largest rung of a best config, and the largest rung that runs in all cases.
     """
     cases = [case for case in study.cases if case.method == method]
     ladder = ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
     utils = [util for trial in best if (util := trial.probe.metrics.get("min_avg_util")) is not None]
-    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])  # to count its trials
+    # one view of the trials of all cases, which counts them and their failures
+    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
     return {
         "method": method,
         "cases": len(cases),

@@ -243,15 +243,15 @@ class Surrogate:
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
     def residual(self, config: Codes) -> float:
-        """Return the standardised residual of a config: how far its mean measurement is above what the others predict.
+        """Return the standardised residual of a config: how far its mean is above what other configs predict.
 
         The unit is the standard deviation of this difference. It is 0 where the config has no measurement that the
-        model learns from. All measurements of the config are left out at once; `residuals` leave out a single one.
+        model learns from. All measurements of the config are left out at once, in contrast to `residuals`.
         """
         rows = (self.known.codes == config).all(axis=1)
         if not rows.any():
             return 0.0
-        # the covariance of some measurements, given all others, is the inverse of their block of the whole inverse
+        # Invert the config's block of the precision matrix: this is its covariance, given all other measurements.
         whitening = self._whitening[:, rows]
         covariance = np.linalg.inv(whitening.T @ whitening)
         return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
