@@ -123,9 +123,10 @@ class CaseView:
 
     @cached_property
     def rival(self) -> Standing | None:
-        """The fastest config, if it makes far more samples/s than the best; else None.
+        """The fastest config, if it makes far more samples/s than the best: see `standing.rival`. Otherwise None.
 
-        It is None in a study that maximises samples/s. The two are compared as measured in the same way.
+        Their speeds are compared as the plain command, or as sessions, have measured both. It is None in a study that
+        maximises samples/s, where the best is the fastest.
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None

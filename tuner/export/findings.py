@@ -258,7 +258,7 @@ def _findings_on_faster(row: CaseSummary) -> Iterator[CaseFinding]:
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         value = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
-        if rival.beside_best and row.best and rival.measured != row.best.measured:  # two ways: only sessions had both
+        if rival.beside_best and row.best and rival.measured != row.best.measured:  # only sessions have measured both
             of_rival, of_best = (with_error(number, None) for number in rival.beside_best)
             value = f"{of_rival} {unit(row.objective)}, in sessions, where the best has {of_best}"
         text = f"{_speed_beside_best(rival)}, at {value}, with {in_words(rival.config)}"

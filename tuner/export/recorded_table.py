@@ -118,13 +118,14 @@ def _column_type(name: str, parameter: ParameterSpec) -> str:
 
     Raises StudyError where its values are of several kinds.
     """
-    names = {bool: "bool", int: "int64", float: "float64", str: "string"}  # `float` after `int`: see `max` below
     kinds = {type(value) for value in parameter.values}
-    if kinds > {str} or kinds > {bool}:  # a proper superset: another kind beside strings or booleans
+    if kinds == {int, float}:
+        return "float64"
+    if len(kinds) > 1:
         raise StudyError(
             f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
         )
-    return names[max(kinds, key=list(names).index)]
+    return {bool: "bool", int: "int64", float: "float64", str: "string"}[kinds.pop()]
 
 
 def _table_and_header(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:

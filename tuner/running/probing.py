@@ -346,7 +346,7 @@ class Probing:
             return self._job.purpose.next_answer(so_far)
         value = probe.value(so_far, objectives[0])
         is_hopeless = False
-        if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
+        if value is not None and not so_far.level_changed:  # otherwise the mean is not yet that of the config
             is_hopeless = self._study.report(trial, so_far.iterations, value)
         is_competing = self._job.purpose.configs_compete and not trial.repeats and not self._is_default(trial.config)
         if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:

@@ -195,18 +195,7 @@ Otherwise = TypeVar("Otherwise")
 
 
 class CaseStudy:
-    """The study of one case, whose `history` says what its trials come to. A study in the database is resumed.
-
-    - `strategy` makes the strategy from the number of trials so far: a resumed search draws by another seed.
-    - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
-      front and no probe is pruned.
-    - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
-      source of utilisation.
-    - `case` is the record of the case, which other tools read.
-    - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
-
-    Raises StoreError that names what differs from the study in the database.
-    """
+    """The study of one case in the database: begins and ends its trials, and returns their `history`."""
 
     def __init__(
         self,
@@ -221,7 +210,23 @@ class CaseStudy:
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
-        """Open the study of a case, or begin it, and store the record of the case. For the arguments see the class."""
+        """Begin the study of a case, or resume it if the database has it, and store the record of the case.
+
+        Args:
+            database: The database.
+            name: The name of the study, STUDY/CASE.
+            space: The parameters and their values.
+            strategy: Makes the strategy from the number of trials so far: a resumed search draws by another seed.
+            pruner: Decides which probes of bad configs end early.
+            identity: The settings that must not change while the study goes on, such as space, trainer and objective.
+            case: The record of the case, which other tools read.
+            objectives: The names of a trial's values, in their order. With several objectives, the best is a Pareto
+                front and no probe is pruned.
+            confirm: Whether the trainer's plain command measures the best again if a session has measured it.
+
+        Raises:
+            StoreError: The identity differs from that of the study in the database; the message names the differences.
+        """
 
         def opened() -> tuple[Study, int]:
             """Return the study, after storing the record of its case, and the number of its trials."""

@@ -341,15 +341,14 @@ class Surrogate:
         """Return a factor on the error variance of each measurement, so that measurements far off count less.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", 1989).
+        Modeling Using the t Distribution", 1989). `freedom`: the degrees of freedom.
         """
-        root = self._cholesky(self._hyperparameters)
         noise = self._noise(self._hyperparameters)
-        inverse = np.linalg.inv(root)
-        residual = noise * (inverse.T @ (inverse @ self._targets))  # the measurement less the expected true value
-        uncertainty = noise * (1.0 - noise * np.square(inverse).sum(axis=0))  # the variance of the true value
-        usual = noise / self._noise_factors  # the error variance without the factors so far
-        return (freedom + (residual**2 + uncertainty) / usual) / (freedom + 1.0)
+        whitening = np.linalg.inv(self._cholesky(self._hyperparameters))
+        residual = noise * (whitening.T @ (whitening @ self._targets))  # the measurement less the expected true value
+        uncertainty = noise * (1.0 - noise * np.square(whitening).sum(axis=0))  # the variance of the true value
+        without_factors = noise / self._noise_factors  # the error variance
+        return (freedom + (residual**2 + uncertainty) / without_factors) / (freedom + 1.0)
 
     def _noise(self, hyperparameters: Floats) -> Floats:
         """Return the error variance of each measurement."""
