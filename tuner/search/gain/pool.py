@@ -221,9 +221,9 @@ def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield the places of configs by which ranges may grow: `config` with the next value of each range.
+    """Yield the places of the configs to probe so that a range grows: each is `config` with the next value of a range.
 
-    Only ranges count of which `config` has the largest value so far. The next value is the next in the list.
+    A range is left out unless `config` has its largest value so far. Values follow in the order of the study file.
 
     Args:
         pool: The configs, with all values that a range may grow to.
