@@ -12,7 +12,19 @@ from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
 from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of
-from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
+from tuner.study import (
+    LADDER,
+    VARIANT,
+    Case,
+    Config,
+    Strict,
+    TrainerSpec,
+    Value,
+    complaints,
+    escaped,
+    join_pieces,
+    parts,
+)
 
 
 class Limit(NamedTuple):
@@ -115,7 +127,7 @@ def with_folder_in_path(folder: Path, text: str) -> str:
         if part.is_reference and part.name == "PATH":
             pieces.append((f"{folder}{os.pathsep}", False))
         pieces.append((part.literal, part.is_reference))
-    return referring(pieces)
+    return join_pieces(pieces)
 
 
 Options = TypeVar("Options", bound=Strict)
