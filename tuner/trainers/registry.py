@@ -54,9 +54,8 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     Raises TrainerError for a parameter that this trainer does not know.
     """
     refused = declined_parameters(trainer, spec.space)
-    without_effect = {
-        name: f"no config has {condition}" for name, condition in spec.build_space().without_effect.items()
-    }
+    unmet = spec.build_space().without_effect
+    reasons = {name: f"no config has {condition}" for name, condition in unmet.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
         reasons[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
     return reasons | refused
