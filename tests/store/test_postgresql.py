@@ -6,20 +6,7 @@ import pandas as pd
 import pytest
 from sqlalchemy import create_engine, text
 from tests_space import USUAL
-from tests_store import (
-    OUT_OF_MEMORY,
-    RETRY,
-    Team,
-    ask,
-    case_study,
-    identity,
-    ok,
-    opened,
-    probe,
-    repeats,
-    states,
-    tell,
-)
+from tests_store import OUT_OF_MEMORY, RETRY, Team, ask, case_study, identity, ok, opened, probe, repeats, states, tell
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.study.variables import escaped, expanded, join_pieces, looked_up, parts, refers
+from tuner.study.variables import escaped, expanded, joined, looked_up, parts, refers
 
 
 def test_a_reference_has_its_value_its_default_or_stays() -> None:
@@ -29,7 +29,7 @@ def test_a_literal_stays_one_beside_a_reference() -> None:
     for literal in ["${A}", "$${A", "$", "a$$", "${A:-", "$${A:-b} ${C}", "{A}"]:
         assert not refers(escaped(literal))
         pieces = [(literal[:1], False), (literal[1:], False), ("${A}", True), (literal, False), ("${A}", True)]
-        assert expanded(join_pieces(pieces), {"A": "a"}) == f"{literal}a{literal}a"
+        assert expanded(joined(pieces), {"A": "a"}) == f"{literal}a{literal}a"
 
 
 @pytest.mark.timeout(100)  # some milliseconds are enough; a time that grows with the square needs hours

@@ -71,7 +71,7 @@ class PrintedLines:
 
 
 class _Way:
-    """One way to read the lines of a command: by a preset, by a plain form, or as calls of `report`."""
+    """Reads the lines of a command in one way: by patterns of a preset, by a plain form, or as calls of `report`."""
 
     def __init__(self, preset: str | None, patterns: tuple[str, ...]) -> None:
         """Without `patterns`, calls of `report` are read instead of printed lines."""
@@ -81,7 +81,7 @@ class _Way:
         self._lines: deque[str] = deque(maxlen=3)
 
     def feed(self, line: OutputLine) -> None:
-        """Read a line, if it is of the kind that this way reads: a printed line, or else a call of `report`."""
+        """Read a line if it is of the right kind: a printed line where there are patterns, else a call of `report`."""
         is_printed = line.stream == "console"
         is_report = not is_printed and not json_object(line.text).get(COUNTED)  # not a message of the counting inside
         is_of_kind = is_printed if self._patterns else is_report

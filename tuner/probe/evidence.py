@@ -61,7 +61,7 @@ class _Stream:
     """The last exception that no end of another process has caused."""
 
     def note_frame(self, text: str) -> None:
-        """Take a line inside a traceback into account: it names a frame, or is the statement of the frame before."""
+        """Note the place and the statement of a frame; `text` is a line inside a traceback, which may be either."""
         if frame := _FRAME.match(text):
             self.raised_at, self.expects_statement = f" in {frame['file']}, line {frame['line']}", True
         elif self.expects_statement:
@@ -327,6 +327,7 @@ class Evidence:
             clues.append(clue)
 
     def _all_clues(self) -> Iterator[Clue]:
+        """Return all lines that are kept, whatever rule they match."""
         return chain.from_iterable(self._clues.values())
 
     @property

@@ -101,7 +101,7 @@ class ProgressReader:
         """Rank and field → the highest value so far."""
 
     def feed(self, line: OutputLine) -> Progress | None:
-        """Take a line into account, and return the end of an iteration that it reports; None if it reports none.
+        """Read a line, and return the report of an iteration that it completes; None if it completes none.
 
         A line is a message of the trainer or of what counts inside it, or else a printed line that patterns may match.
         """
@@ -112,7 +112,9 @@ class ProgressReader:
         score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
         self._note_score(line.t_s, score_match and score_match[SCORE_GROUP])
         fields = self._feed_printed(line.text)
-        if fields is None or self.counts_inside:  # no iteration, or one that is counted already: it may tell a pause
+        if (
+            fields is None or self.counts_inside
+        ):  # the line has no iteration, or one that is counted inside already: it may be about a pause
             self._note_pause(line.text)
             return None
         if self._counts_lines:  # no pattern reads an iteration: each match is one, unless it repeats samples
@@ -165,7 +167,7 @@ class ProgressReader:
             self.doubt = self.doubt or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         stamp_s = number(fields.get("t_s"))
-        # when the iteration ended by the rank's own time, unless that did not grow or lies in the future
+        # the end of the iteration by the rank's own clock, unless that time did not grow or lies in the future
         t_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
         t_s = self._highest[rank, "t_s"] = t_s if began_s < t_s <= line.t_s else line.t_s
         return Progress(

@@ -75,4 +75,4 @@ from tuner.study.study_file import (
     stands_in,
     unmatched,
 )
-from tuner.study.variables import escaped, expanded, join_pieces, looked_up, parts
+from tuner.study.variables import escaped, expanded, joined, looked_up, parts

@@ -275,9 +275,9 @@ class SoakChooser:
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
     def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
-        """Return the best config of the probes that may still pass after all soaks were refused; None without one.
+        """Return the best probed config that may still pass, after all soaks were refused; None without such a config.
 
-        It was not soaked, and neither was the same config on the same or a smaller rung. `soaks`: launch key → soak.
+        Neither this config nor the same config on a smaller rung was soaked. `soaks`: launch key → soak.
         """
 
         def is_below_all(config: Config) -> bool:
