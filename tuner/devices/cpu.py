@@ -262,8 +262,8 @@ class ProcessTree:
     def largest(self, peaks: Peaks) -> list[int]:
         """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
 
-        Where memory is limited, each process has a limit of its own, so the largest run out first. They need not be
-        those of `ranks`, which CPU time tells: at first `ranks` may name the process that starts the ranks.
+        Where memory is limited, each process has a limit of its own, so the largest run out first. They need not be the
+        `ranks`: those may be found by CPU time, and then at first name the process that starts the ranks.
         """
         data_mib = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data_mib, key=data_mib.__getitem__))

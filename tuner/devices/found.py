@@ -270,7 +270,7 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
     }
 
 
-def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int) -> dict[str, str]:
+def variables_of_line(spec: StudySpec, launched: Mapping[str, str], ranks: int) -> dict[str, str]:
     """Return the variables that a command line must set so that a training runs as the probes of a study; no keys.
 
     Args:

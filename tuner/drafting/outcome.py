@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuner import export
 from tuner.count import TrainingCounts, differences
-from tuner.devices.found import variables_to_name
+from tuner.devices.found import variables_of_line
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
@@ -156,7 +156,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the folder is in the shell's PATH already
         path_folder = None
     template = bench.spec.trainer.command
-    variables = variables_to_name(bench.spec, trainer.plan(case, config, slot).env, ranks)
+    variables = variables_of_line(bench.spec, trainer.plan(case, config, slot).env, ranks)
     return command_line(
         command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )

@@ -49,10 +49,13 @@ class PrintedLines:
     """Reads the lines of a command in several ways at once, and finds the best way that shows its progress."""
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
-        """Prefer the presets named `likely`, then those of several patterns, which rarely match by chance."""
+        """Prepare the ways to read lines, in this order: calls of `report`, presets, and plain forms.
+
+        Presets named `likely` come first, then those with several patterns, which rarely match by chance.
+        """
         surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
         presets = dict.fromkeys((*likely, *surest_first))
-        self._ways = [  # the best first
+        self._ways = [  # the first that shows progress counts
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),
             *(_Way(None, (form,)) for form in FORMS),

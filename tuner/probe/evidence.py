@@ -89,6 +89,7 @@ class RootCauses:
     """Exceptions that a process raises because another one has ended; the last names no file (SemLock's `_rebuild`)."""
 
     def __init__(self) -> None:
+        """Begin before the first line."""
         self._streams: dict[str, _Stream] = {}
         """A writer, by its prefix or rank and the child process that it has named → its tracebacks."""
         self._current_keys: dict[str, str] = {}

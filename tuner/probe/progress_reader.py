@@ -69,6 +69,7 @@ class ProgressReader:
     """Words of lines that tell of a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
+        """Begin before the first line, and divide the patterns into those of marks and those of scores."""
         self.patterns = patterns
         score = f"(?P<{SCORE_GROUP}>"
         # a training that diverges prints `nan` and `inf`, too
@@ -90,7 +91,7 @@ class ProgressReader:
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
-        """Why the samples may be wrong. It stays: after one count that made no sense, no later count is trusted."""
+        """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
         self.pause: Pause | None = None
         """The pause that lines since the last report tell of, such as an evaluation; None without one."""
         self.counts_inside = False
@@ -204,16 +205,15 @@ class ProgressReader:
             self.pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, value: object) -> None:
-        """Note the score that a line gives as the newest one: NaN if it is not finite, or too large for a score.
+        """Note `value`, which a trainer has printed or sent, as the newest score, if it is a number.
 
-        Nothing happens if `value`, which a trainer has printed or sent, is not a number.
+        A number that is not finite, or larger than `MOST`, becomes NaN: the training has diverged.
         """
-        score, is_number = number(value, least=-MOST), isinstance(value, int | float)
-        if isinstance(value, str):
-            with suppress(ValueError):
-                float(value)
-                is_number = True
-        if score is not None or is_number:
+        score = number(value, least=-MOST)
+        if score is None and isinstance(value, str):
+            with suppress(ValueError):  # the text is no number
+                value = float(value)
+        if score is not None or isinstance(value, int | float):
             self.score = Score(t_s, nan if score is None else score)
 
     def _unless_lower(self, rank: int | None, field: str, value: _Number | None) -> _Number | None:

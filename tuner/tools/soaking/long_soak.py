@@ -55,14 +55,15 @@ def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Fai
 
 
 def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
-    """Return a job that stores a trial of a config with this failure, as if it had been probed, and starts nothing.
+    """Return a job that stores one trial of a config with this failure, as if it had been probed, and starts nothing.
 
-    From then on, no config that needs as much memory may be the best. Memory grows with the values of `ladder`.
+    So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
+    memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # taken by the first `choose`
+    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # a search's only choice
 
     def choose(history: History, price: Price) -> Choice | Done:
-        """Choose the config, once."""
+        """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
     def unlaunched(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
