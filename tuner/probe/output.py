@@ -83,7 +83,7 @@ class Mask:
         for name, value in values.items():
             for line in filter(_is_long_enough, (value, *value.splitlines())):
                 for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1]):
-                    # as `LineSplitter` would decode it
+                    # the spelling as `LineSplitter` decodes the bytes of a trainer
                     as_printed = printable(spelling.encode(errors="surrogateescape").decode(errors="replace"))
                     self._references[as_printed] = f"${{{name}}}"
         longest_first = sorted(self._references, key=len, reverse=True)  # a value may contain another one

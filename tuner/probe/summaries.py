@@ -185,8 +185,8 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
         Pairs of seconds since the first mark, and the largest memory up to then in MiB. The first pair is that of the
         first sample after this mark, and the last pair that of the last sample. Empty without a sample after the mark.
     """
-    kept: list[tuple[float, float]] = []
-    largest, largest_kept, last_s = 0.0, 0.0, from_s
+    rises: list[tuple[float, float]] = []
+    largest, largest_of_last_rise, last_s = 0.0, 0.0, from_s
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
@@ -194,16 +194,16 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        if not kept:  # the first sample after the first mark, whose memory is the largest so far
-            largest_kept = largest_before or largest
-            kept.append((0.0, largest_kept))
-        if largest > largest_kept + RISE * (sample.mem_total_mib or 0.0):
-            largest_kept = largest
-            kept.append((sample.t_s - from_s, largest))
-    if not kept:
+        if not rises:  # the first sample after the first mark: the memory until then
+            largest_of_last_rise = largest_before or largest
+            rises.append((0.0, largest_of_last_rise))
+        if largest > largest_of_last_rise + RISE * (sample.mem_total_mib or 0.0):
+            largest_of_last_rise = largest
+            rises.append((sample.t_s - from_s, largest))
+    if not rises:
         return ()
-    step = max(1, math.ceil(len(kept) / 400))
-    return (kept[0], *kept[1::step], (last_s - from_s, largest))
+    step = max(1, math.ceil(len(rises) / 400))
+    return (rises[0], *rises[1::step], (last_s - from_s, largest))
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:

@@ -120,8 +120,7 @@ def table(results: Results) -> list[ScalingRow]:
             for scaling, baseline in _baselines(singles, point).items():
                 losses_ms = _losses(point, baseline, singles.get(point.size), beside)
                 of_several.append(_row(subject, point, baseline, scaling, losses_ms))
-        # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
-        rows += sorted(of_several, key=lambda row: row.scaling, reverse=True)
+        rows += sorted(of_several, key=lambda row: row.scaling == "strong")  # weak scaling first
     return rows
 
 

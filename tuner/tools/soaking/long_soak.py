@@ -134,8 +134,8 @@ class SoakFollower:
     def __init__(self, seconds: float, training: WholeTraining, *, ends_when_good: bool = True) -> None:
         """Follow soaks of up to `seconds` of training, after the start-up.
 
-        Memory that does not last ends a soak early. Memory that lasts does so only in a soak that meets what needs most
-        memory, and only with `ends_when_good`: otherwise the worst may still come.
+        A soak ends early once its memory will surely not last. Once it will surely last, the soak ends early only with
+        `ends_when_good`, and if the soak meets what needs most memory: in any other soak, that may still come.
         """
         self._seconds, self._training = seconds, training
         self._good_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0  # which no chance exceeds
@@ -333,9 +333,10 @@ class SoakChooser:
         return {**config, ladder: between[rung]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
-        """Return the rungs that may be soaked: all of the ladder, or on an `auto` ladder those `below` a rung.
+        """Return the rungs that may be soaked: all rungs of the ladder, or numbers `below` a rung of an `auto` ladder.
 
-        An `auto` ladder has only bounds, and any number between them may be a rung: those in steps of `RUNG_RATIO`.
+        An `auto` ladder has only bounds, and any number between them may be a rung. The returned ones lie apart by the
+        factor `RUNG_RATIO`. Where `below` is infinite, they are the rungs of its calibration.
         """
         ladder = next((parameter for parameter in self._space.parameters if parameter.name == self._ladder), None)
         bounds = ladder.bounds if ladder else None

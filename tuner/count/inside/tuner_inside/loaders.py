@@ -243,7 +243,7 @@ def _on_end(iterator):
 
 
 def _wrap(module):
-    """Wrap the step of a loader's iterator: it adds up the batches of steady steps, and looks at every other one."""
+    """Wrap the step of a loader's iterator, so that its batches count; in steady steps, they are only added up."""
     base, usual, is_grad_enabled = module._BaseDataLoaderIter, steady, sys.modules["torch"].is_grad_enabled
     own_next = base.__next__
 
