@@ -121,11 +121,6 @@ class History:
         """Facts about the machine and the script of the newest measurement, such as its driver; empty without any."""
         return self.complete[-1].probe.facts if self.complete else {}
 
-    @property
-    def incumbent(self) -> float | None:
-        """The best mean so far, which a running probe must beat; None with several objectives."""
-        return None if len(self.signs) > 1 else standing.incumbent(self.records)
-
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""
         return standing.best(self.records, defaults)

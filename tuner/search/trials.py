@@ -4,7 +4,7 @@ A trial is Optuna's record of a probe, which is one short run with one config. T
 how much memory a config needs, and its values are the rungs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from decimal import Decimal
 from itertools import takewhile
 from typing import Any
@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import TrialRecord, read
-from tuner.search.standing import is_failure
+from tuner.search import standing
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import Config, Parameter, Space, Value, same_launch
 
@@ -63,13 +63,21 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
     return create_trial(state=TrialState.RUNNING, params=params, distributions=kinds, user_attrs=dict(attributes or {}))
 
 
-def since_mended(study: Study) -> list[FrozenTrial]:
+def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
     """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
 
     A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
+
+    `states`: the states of the trials; None for all.
     """
     mended = StudyAttributes(study.user_attrs).trials_before_mending
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.number >= mended]
+    return [trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended]
+
+
+def incumbent(study: Study) -> float | None:
+    """Return the value that a running probe of a study with one objective must beat: see `standing.incumbent`."""
+    ended = since_mended(study, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
+    return standing.incumbent(map(typed_trial, ended))
 
 
 def typed_trial(trial: FrozenTrial) -> TrialRecord:
@@ -93,4 +101,4 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
     failures = (typed_trial(trial).failure for trial in failed)
-    return sum(is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
+    return sum(standing.is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
