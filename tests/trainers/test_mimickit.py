@@ -199,9 +199,11 @@ def test_a_root_that_is_no_checkout_says_what_to_set(tmp_path, checkout):
 def test_a_case_whose_files_cannot_be_read_says_so_beside_the_others(tmp_path, checkout):
     (checkout / "args" / "odd_args.txt").write_bytes(b"--mode tr\xe4in")
     (checkout / "args" / "away_args.txt").mkdir()
+    (checkout / "data" / "envs" / "toy_env.yaml").unlink()
     faults = {case.name: case.fault for case in trainer(checkout).cases() if case.fault}
-    assert faults.keys() == {"add_lost", "away", "odd"}
+    assert faults.keys() == {"add_lost", "amp_toy", "away", "deepmimic_toy_ppo", "dof_toy", "odd", "view_toy"}
     assert "lost_agent.yaml" in faults["add_lost"]
+    assert faults["amp_toy"].endswith("has no file data/envs/toy_env.yaml")
     assert "Is a directory" in faults["away"]
     assert "odd_args.txt is not UTF-8 (byte 9)" in faults["odd"]
     odd = next(case for case in trainer(checkout).cases() if case.name == "odd")
@@ -210,7 +212,7 @@ def test_a_case_whose_files_cannot_be_read_says_so_beside_the_others(tmp_path, c
 
 
 def test_an_agent_file_that_cannot_be_read_is_named(tmp_path, checkout):
-    with pytest.raises(TrainerError, match=r"lost_agent\.yaml cannot be read: No such file"):
+    with pytest.raises(TrainerError, match=r"has no file data/agents/lost_agent\.yaml"):
         trainer().plan(case("add_lost"), CONFIG, make_slot(tmp_path))
     (checkout / "data" / "agents" / "joint_agent.yaml").write_bytes(b"agent_name: \xff")
     with pytest.raises(TrainerError, match=r"joint_agent\.yaml is not UTF-8"):

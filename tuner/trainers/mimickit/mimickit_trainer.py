@@ -76,8 +76,9 @@ class MimicKitTrainer(base.Trainer):
         Raises TrainerError where the case's agent file cannot be used with this config.
         """
         root = checkout.checkout_at(self._spec.root)
-        if not (base_agent := case.options["agent_config"]):
-            raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
+        base_agent = case.options["agent_config"]
+        if case.fault or not base_agent:
+            raise TrainerError(f"case {case.name}: {case.fault or 'it is no training'}")
         shipped = checkout.read(root / base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         envs = base.num_envs(self.name, config) * len(slot.devices)
