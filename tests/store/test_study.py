@@ -303,6 +303,7 @@ def test_another_space_is_refused_with_what_changed(database: Database) -> None:
         )
 
 
+TOO_SLOW = Verdict(state=TrialState.PRUNED, status="too_slow")
 OTHER = {"trainer": {"name": "command", "command": "train --all"}, "source": "nvml"}
 
 
@@ -317,6 +318,15 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
     assert (mended.history().finished, mended.incumbent()) == (1, 50.0)
     with pytest.raises(StoreError, match="was started with other settings"):
         case_study(database)
+
+
+def test_what_was_too_slow_is_probed_again_once_its_time_limit_is_raised(database: Database) -> None:
+    limits = (100.0, 100.0, 200.0, 150.0)  # raised once
+    asked = [
+        probe(case_study(database, case=replace(CASE, max_seconds=seconds)), verdict)[0]
+        for seconds, verdict in zip(limits, (TOO_SLOW, ok(50.0), TOO_SLOW, ok(50.0)), strict=True)
+    ]
+    assert (asked[2], repeats(asked)) == (asked[0], [asked[0]])
 
 
 def test_environment_variables_must_stay_except_where_an_earlier_version_stored_none() -> None:

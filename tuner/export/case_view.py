@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Profile
-from tuner.probe import LOADED, SAMPLES_PER_S, duration
+from tuner.probe import LOADED, SAMPLES_PER_S, Blame, FailureKind, duration
 from tuner.records.case_record import RECORDED, STOPPED_EARLY, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
@@ -306,9 +306,15 @@ class CaseView:
 
     @property
     def status(self) -> str:
-        """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
+        """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`.
+
+        But a newest failure by the set-up's fault comes first: it stopped the case, and earlier ones may be mended.
+        """
         if self.best:
             return OK
+        for kind in FailureKind:
+            if self.failures and kind == self.failures[-1].failure and kind.blame is Blame.SETUP:
+                return kind.value
         return self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property

@@ -127,7 +127,7 @@ def _remedies(row: CaseSummary) -> Iterator[str]:
     if not row.without_success:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
-    if kind and kind.blame is not Blame.CONFIG:  # no other config helps until this is repaired
+    if kind and (kind.remedy or kind.blame is not Blame.CONFIG):  # other configs may not help until this is repaired
         yield remedy(kind, row.case)
     if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
         yield "`tuner recover` searches for a config that runs"

@@ -22,6 +22,10 @@ REPORTED = "told"
 NO_OUTPUT = "no output"
 """What stands for the last words of a trainer that has printed nothing."""
 
+COMPILING = "compiling"
+"""The name of the rule of a start that took too long because kernels were compiled."""
+_COMPILED = re.compile(r"^Module \S+ .*\(compiled\)$")
+"""Matches the line of Warp about kernels that it has compiled, once for a machine: the next start finds them ready."""
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 """Matches the last line of most Python tracebacks, with or without the prefix of a rank."""
 _FRAME = re.compile(r'^\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
@@ -236,6 +240,11 @@ class Evidence:
         The third breach of a session's protocol does so, too; a session may survive two of them.
         """
         return any(clue.is_certain for clue in self._all_clues()) or len(self._clues.get(SESSION, ())) > 2
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether one of the last lines, of which each rank may have written one, tells of compiled kernels."""
+        return any(_COMPILED.match(clue.text.rstrip()) for clue in list(self._tail)[-4:])
 
     @property
     def reported(self) -> Sequence[Clue]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.count import TrainingCounts
 from tuner.probe.count_files import training_counts
-from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
+from tuner.probe.evidence import COMPILING, NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched
@@ -283,7 +283,9 @@ class Watch:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
                 kind, rule = FailureKind.TOO_SLOW, "time limit"
-                detail = f"the time limit of {self._limits.max_seconds:g} s came {too_early}"
+                if self.evidence.is_compiling:
+                    rule, too_early = COMPILING, f"{too_early}; the next start finds what is compiled"
+                detail = f"the time limit of {self._limits.max_seconds:g} s (see probe.max_seconds) came {too_early}"
             case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
                 done = f"the training was over at iteration {reached}, before it could be measured"

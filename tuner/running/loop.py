@@ -187,6 +187,7 @@ def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseReco
         ladder=space.ladder,
         defaults=tuple(space.defaults()),
         learning=tuple(sorted(bench.trainer.learning)),
+        max_seconds=bench.spec_for(case).probe.max_seconds,
         recording=job.recording,
     )
 

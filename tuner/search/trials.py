@@ -13,6 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import TrialRecord, read
 from tuner.search import standing
@@ -66,12 +67,15 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
 def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
     """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
 
-    A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
+    A study is mended only before it has measured anything, so earlier trials say nothing about their configs. Trials
+    that were too slow for a time limit that has been raised since say nothing either.
 
     `states`: the states of the trials; None for all.
     """
-    mended = StudyAttributes(study.user_attrs).trials_before_mending
-    return [trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended]
+    attributes = StudyAttributes(study.user_attrs)
+    mended, longer = attributes.trials_before_mending, attributes.trials_before_longer
+    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended)
+    return [trial for trial in trials if trial.number >= longer or typed_trial(trial).failure != FailureKind.TOO_SLOW]
 
 
 def incumbent(study: Study) -> float | None:

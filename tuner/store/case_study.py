@@ -231,8 +231,11 @@ class CaseStudy:
         def opened() -> tuple[Study, int]:
             """Return the study, after storing the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
+            trials_so_far, before = len(study.get_trials(deepcopy=False)), StudyAttributes(study.user_attrs).case
+            if before and before.max_seconds and (case.max_seconds or 0.0) > before.max_seconds:
+                study.set_user_attr(schema.LONGER, trials_so_far)
             study.set_user_attr(schema.CASE, encode(case))
-            return study, len(study.get_trials(deepcopy=False))
+            return study, trials_so_far
 
         self._study, trials_so_far = database.transact(opened, alone=True)  # no other worker creates it meanwhile
         self._database, self._name = database, name

@@ -94,8 +94,11 @@ def _case(root: Path, path: Path) -> Case:
     first = {key: values[0] for key, values in arguments_of_file(text).items() if values}
     mode, agent = first.get("mode", "train"), first.get("agent_config")
     trainable = mode == "train" and (agent is not None or bool(fault))  # so that a file that cannot be read is noticed
-    if agent and not (root / agent).is_file():
-        fault = f"{root} has no file {agent}"
+    if mode == "train" and not (agent or fault):
+        fault = f"{path} names no agent_config"
+    files = [first[key] for key in ("agent_config", "env_config") if key in first]
+    if absent := [name for name in files if not (root / name).is_file()]:
+        fault = f"{root} has no file {', '.join(absent)}"
     return Case(
         name=path.stem.removesuffix("_args"),
         mode=mode,
