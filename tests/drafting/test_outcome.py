@@ -377,6 +377,14 @@ def test_a_command_that_ended_before_a_change_of_the_others_is_not_called_the_be
     assert "iteration 90" in told
 
 
+@pytest.mark.parametrize("other", [0, 3])  # the command stays, or another config is better
+def test_iterations_that_get_longer_may_make_a_faster_config_look_slow(tmp_path: Path, other: int) -> None:
+    slowed = {workers: {"change": Change(100 + 50 * workers, 9.0, 0.8), "iteration": 400} for workers in (1, 3)}
+    slowed[0] = {"change": Change(300, 9.0, 0.8), "iteration": 400}
+    told = searched(tmp_path, {1: slowed[1], other: slowed[other]})
+    assert any("looks slower than it is" in line for line in told)
+
+
 def test_without_speeds_there_is_no_line_to_copy(tmp_path: Path) -> None:
     unknown = {"samples_per_s": None, "samples": None}
     told = searched(tmp_path, {1: unknown, 3: unknown})

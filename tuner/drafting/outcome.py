@@ -63,7 +63,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     is_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
     if is_own_best or not has_speeds or (view.failed_again_text and is_slower):
         times = _time_shares(own) if own else ()
-        doubt = [f"  not sure: {view.loaded_text}"] if view.loaded_text else []
+        doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
     gained = export.gain(view, own) if own else None
@@ -73,7 +73,9 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again_text
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    most = 2 if view.loaded_text else 1  # a busy machine must not hide another doubt
+    # what was disturbed or not seen must not hide another doubt
+    grave = len(list(export.unseen(own, best))) if own else 0
+    most = max(1, grave) + bool(view.loaded_text) + bool(view.slowing_text)
     doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), most)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
