@@ -132,6 +132,8 @@ def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
     assert line.endswith(
         "read the newest console.log under probes/walk; `tuner recover` searches for a config that runs"
     )
+    (line,) = notes_beside_table([replace(summary(None), status="crash", ok=0, ladder=None)])
+    assert "recover" not in line  # there are no smaller rungs
 
 
 def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:

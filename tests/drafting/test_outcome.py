@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests_counts import COUNTED_TRAINING
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
 from tuner.drafting.outcome import outcome_of
@@ -185,9 +186,14 @@ def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
         search={"trials": 2, "sampler": "random"},
     )
 
-    desk = searched_bench(tmp_path, study, partial(faster, "num_envs"))
+    def counted(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(faster("num_envs", plan, stop), training=COUNTED_TRAINING)
+
+    desk = searched_bench(tmp_path, study, counted)
     told = outcome_of(desk, view(tmp_path), ["train", "--num_envs", "4"]).lines
     assert "  num_envs: 4 → 16; this changes what is learnt" in told
+    assert any(line.startswith("  a step is the same: 32 samples") for line in told)
+    assert not any("the same training" in line for line in told)
 
 
 def searched(

@@ -68,7 +68,9 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     # another config is better: both speeds, the changed values, doubts, and the line to copy
     gained = export.gain(view, own) if own else None
     changes = _changed_values(bench, trainer, view, own_values)
-    same = _learning_compared(own, best) if own else ()
+    learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
+    kept = "a step is the same" if learns_otherwise else "the same training"
+    same = _learning_compared(own, best, kept) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again_text
@@ -224,8 +226,10 @@ def _time_shares(config: Standing) -> Iterator[str]:
     yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
+def _learning_compared(own: Standing, best: Standing, kept: str) -> Iterator[str]:
     """Yield a line that says whether the best config learns the same as `own`, the config of the typed command.
+
+    `kept` begins the line where counting shows no difference.
 
     What was counted inside the first steps of both trainings decides. Without counts of both, there is no line.
     """
@@ -239,7 +243,7 @@ def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
     samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
-    yield f"  the same training: {samples}{parameters}"
+    yield f"  {kept}: {samples}{parameters}"
 
 
 def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
