@@ -138,6 +138,11 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
     """
     _, equals, values = _split_option(text, known)
     flag, in_script, setting = _named_flag(text, known)
+    if setting and in_script and in_script.is_list and setting.value[:1] not in {"[", "("}:  # `--hidden 64 64`
+        where = f"--{flag} {{{as_parameter(flag)}}}"
+        raise StudyError(
+            f"{text}: {flag} has the values {in_script.value}; type a placeholder for one, as in {where} …"
+        )
     # `batch_size`
     if not equals:
         return _with_usual_values(flag, setting, known)
@@ -175,7 +180,12 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     """Return the flag that a `--search` names. Raises StudyError where the script is known not to have this flag."""
     flag = _split_option(text, known).flag
     has_placeholder = _has_placeholder(known, flag)
-    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
+    is_in_file = ":" in flag  # a flag of that name is another thing
+    of_name = (
+        option
+        for option in known.flags
+        if flag in option.names or (not is_in_file and as_parameter(flag) == option.parameter)
+    )
     in_script = None if has_placeholder else next(of_name, None)
     setting = known.setting(in_script.names[0] if in_script else flag)
     is_unknown = not (in_script or setting or has_placeholder)
@@ -297,6 +307,8 @@ def search_lines(
             remark = f"  (kept: others change what is learnt; {option('free_batch')} frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"
+        elif search.varies and search.current is None:
+            remark = "  (the script's own value is unknown: the first counts as yours)"
         limit = growth_limit(search)
         growth = f", then more while it pays (to {limit})" if limit else ""
         yield f"  {search}{growth}{remark}"

@@ -235,10 +235,31 @@ class CaseView:
         numbers = ", ".join(f"#{number}" for number in sorted(notes))
         return f"{numbers}: {notes[max(notes)]}" if notes else None  # the note of the newest stands for all
 
+    @cached_property
+    def slowing_text(self) -> str | None:
+        """A sentence, if the default and another config slowed for good at different iterations.
+
+        Then iterations may get longer all the time, as with growing sequences. The faster config gets further in a
+        probe, so it is measured on longer iterations.
+        """
+        slowed = [config.trials[-1] for config in self.configs if _slowed_late(config.trials[-1])]
+        own = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
+        if own is None or own.probe.change is None:
+            return None
+        for trial in slowed:
+            change = trial.probe.change
+            if change and change.iteration >= 1.25 * own.probe.change.iteration:  # chosen
+                return (
+                    f"#{own.number} slowed for good at iteration {own.probe.change.iteration}, #{trial.number} at "
+                    f"{change.iteration}: if iterations get longer with time, #{trial.number} looks slower than it is"
+                )
+        return None
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, or may be wrong, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again_text, self.loaded_text]))
+        incomparable = [self.unlike_best(self.default), self.failed_again_text]
+        return tuple(filter(None, [*incomparable, self.loaded_text, self.slowing_text]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -349,6 +370,12 @@ class ComparablePair(NamedTuple):
 
     config: Standing
     best: Standing
+
+
+def _slowed_late(trial: TrialRecord) -> bool:
+    """Return whether the speed of a trial fell for good, at least 5 s (chosen) after its first iteration."""
+    change = trial.probe.change
+    return change is not None and change.times < 1.0 and change.seconds >= 5.0
 
 
 def end_of(trial: TrialRecord) -> str:

@@ -129,7 +129,7 @@ def _remedies(row: CaseSummary) -> Iterator[str]:
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
     if kind and (kind.remedy or kind.blame is not Blame.CONFIG):  # other configs may not help until this is repaired
         yield remedy(kind, row.case)
-    if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
+    if row.ladder and (kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}):  # it tries smaller rungs
         yield "`tuner recover` searches for a config that runs"
 
 
