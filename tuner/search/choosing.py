@@ -391,7 +391,7 @@ class Strategy:
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next.
 
-        If a probe of the config has failed by itself, its retry runs outside any session, which may have caused that.
+        A config that failed by itself is probed outside any session now: the session may have caused the failure.
         """
         answer = first_answer(self.choosers, history, price) or Done(reason=ALL_PROBED)
         if isinstance(answer, Choice) and history.failed_before(answer.config):

@@ -348,7 +348,7 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
     """Return the memory and the speed that are expected of each config, by the trials that ran.
 
     Memory and the time of an iteration are each predicted by a `ResourceModel`: a fixed part, and a part that grows
-    with the rung. The speed follows from the time. The settings of the models are chosen.
+    with the rung. The speed follows from the time.
     """
     ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
     ladder = ladder_of(space)

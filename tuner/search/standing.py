@@ -575,8 +575,8 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
+    # 3
     for trials, rivals in ((first, second), (second, first)):
-        # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
