@@ -38,10 +38,8 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
     limits = spec.probe
     has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # every note is shown anyway
     if result.samples_per_s is None and not has_note_about_samples:
-        yield (
-            "no samples were counted, so samples/s are unknown: add the group (?P<samples>…) to `progress`, or "
-            "`samples_per_iteration` to the options"
-        )
+        how = "add `count: inside` and" if plan.is_counted else "add the group (?P<samples>…) to `progress`, or"
+        yield f"no samples were counted, so samples/s are unknown: {how} `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
@@ -127,7 +125,7 @@ def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: pro
         console.print(f"  the first after {probe.duration(result.start_up_s)}")
     if result.iterations_per_s:
         console.print(f"  {1 / result.iterations_per_s:.3g} s each")
-    for used, device in zip(result.devices, bench.devices, strict=False):  # a failed probe has no summaries
+    for used, device in zip(result.devices, bench.devices, strict=False):  # a failed probe may have none
         mean_pct, peak_mib = used.util_mean_pct, used.mem_peak_mib
         util = "utilisation unknown" if mean_pct is None else f"{with_error(mean_pct, used.util_se_pct)} %"
         memory = "" if peak_mib is None else f", at most {peak_mib:.0f} MiB"

@@ -240,6 +240,7 @@ def script_header(slurm: SlurmSpec, devices: str, name: str) -> Iterator[str]:
     yield "#!/bin/bash"
     for option, value in {"job-name": name, **job_options(slurm, devices)}.items():
         yield f"#SBATCH --{option}={value}"
+    yield "# --time is that of a job of the search (slurm.time_min); a training may need more"
     yield from slurm.setup
 
 

@@ -258,23 +258,29 @@ class TrialRecord:
         return self.state == COMPLETE and bool(self.values) and not self.is_barred
 
 
-def widened(value: float, error: float | None, devices: Iterable[DeviceSummary]) -> float | None:
-    """Return the standard error of a single reading to print: wider than its own if other programs disturbed it.
+def widened(value: float, error: float | None, *readings: Iterable[DeviceSummary]) -> float | None:
+    """Return the standard error of a mean of readings to print: wider than its own if other programs disturbed them.
 
-    `delayed` is the share of the time in which a device waited for a processor that other programs used. Without these
-    waits, the reading may be `1 / (1 - delayed)` times as large. Half of the difference counts as a second error, but
-    never more than the reading itself.
+    Without its waits for a processor that other programs used, a reading may be up to `1 / (1 - delayed)` times as
+    large, where `delayed` is the share of its time that it waited. Each size up to there is taken as equally likely, so
+    the standard error is the largest difference divided by √3 (uniform distribution). Other programs mostly disturb all
+    readings of a config alike, so more readings do not reduce this error.
 
     Args:
-        value: The reading.
+        value: The mean of the readings.
         error: Its own standard error; None, which is also returned then, where it is unknown.
-        devices: What the devices did meanwhile, with their waits.
+        readings: For each reading, what the devices did meanwhile, with their waits.
     """
+    return None if error is None else math.hypot(error, value * fmean(map(_disturbance, readings)))
+
+
+def _disturbance(devices: Iterable[DeviceSummary]) -> float:
+    """Return the relative standard error of a reading whose ranks waited for a processor that other programs used."""
     delayed = (of_known(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
-    if error is None or delayed < 0.02:  # usual on a machine that runs nothing else
-        return error
-    half_of_difference = delayed / (1.0 - delayed) / 2.0 if delayed < 1.0 else math.inf
-    return math.hypot(error, value * min(1.0, half_of_difference))
+    if delayed < 0.02:  # usual on a machine that runs nothing else
+        return 0.0
+    delayed = min(delayed, 0.9)  # nothing is known of a rank that hardly runs (chosen)
+    return delayed / (1.0 - delayed) / math.sqrt(3.0)
 
 
 def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:

@@ -266,7 +266,7 @@ class History:
         rival = max(others, key=attrgetter("value"), default=None)
         if own_standing is None or rival is None:
             return None
-        was_disturbed = own_standing.widened_error != own_standing.error
+        was_disturbed = own_standing.readings == 1 and own_standing.widened_error != own_standing.error
         noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
         is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
         return own_standing.config if was_disturbed and is_hidden and self._may_be_repeated(own_standing) else None

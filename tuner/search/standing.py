@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
-from tuner.probe import Change, FailureKind, error_of_mean, of_known
+from tuner.probe import Change, DeviceSummary, FailureKind, error_of_mean, of_known
 from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, widened
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
@@ -74,23 +74,21 @@ class Standing:
 
     @property
     def widened_error(self) -> float | None:
-        """The standard error of `value` to print: wider than `error` if other programs disturbed the only reading.
+        """The standard error of `value` to print: wider than `error` if other programs disturbed a reading.
 
         Choices between configs are made by `error`.
         """
-        return self._widened(self.value, self.error)
+        return widened(self.value, self.error, *self._devices)
 
     @property
     def widened_speed_error(self) -> float | None:
         """The standard error of `samples_per_s` to print: see `widened_error`."""
-        return self._widened(self.samples_per_s or 0.0, self.speed_error)
+        return widened(self.samples_per_s or 0.0, self.speed_error, *self._devices)
 
-    def _widened(self, value: float, error: float | None) -> float | None:
-        """Return the error of a value, widened if its only reading was disturbed.
-
-        Several readings show by themselves how far they scatter.
-        """
-        return error if self.readings > 1 else widened(value, error, self.trials[0].probe.devices)
+    @property
+    def _devices(self) -> list[Sequence[DeviceSummary]]:
+        """What the devices did during each reading."""
+        return [trial.probe.devices for trial in self.trials]
 
     @property
     def is_warm(self) -> bool:
