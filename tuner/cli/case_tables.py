@@ -66,15 +66,15 @@ def _move_columns_below(console: Console, table: Table) -> list[str]:
     column stays, because it names the rows. A cell stands behind the heading of its column, unless its text shows what
     it is.
     """
-    row_names, *others = table.columns
-    first = [column for column in others if column.header == "config"] or others[:1]
-    in_order = {column.header: column for column in (*first, *others[:0:-1])}  # each once
+    row_names, *values = table.columns
+    first = [column for column in values if column.header == "config"] or values[:1]
+    in_order = {column.header: column for column in (*first, *values[:0:-1])}  # each once
     moved: list[list[str]] = []
     for column in in_order.values():
         if spare_width(console, table) >= 0:
             break
-        staying = [other for other in table.columns if other.header != column.header]
-        table.columns = [replace(other, _index=place) for place, other in enumerate(staying)]  # rich needs the places
+        staying = [stays for stays in table.columns if stays.header != column.header]
+        table.columns = [replace(stays, _index=place) for place, stays in enumerate(staying)]  # rich needs the places
         label = "" if column.header in {"config", "trials"} else f"{column.header} "
         moved.append([f"{label}{cell}" if cell else "" for cell in map(str, column.cells)])
     rows = zip(row_names.cells, *moved, strict=True)

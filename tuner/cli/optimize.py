@@ -33,11 +33,10 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import CaseSummary, beside_here, export_study, failed_lines, prepare_results, write_files
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
-from tuner.records.urls import database_url
+from tuner.records.urls import STUDY_FILE, database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
-from tuner.running.kept_file import STUDY_FILE
 from tuner.study import globs_of, load, select, stands_in
 from tuner.trainers.registry import open_trainer
 

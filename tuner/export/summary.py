@@ -9,7 +9,7 @@ from tuner.export.case_view import NO_TRIALS, CaseView, end_of
 from tuner.export.speed_gain import BestGain, gain
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
-from tuner.search.standing import Standing, ended
+from tuner.search.standing import Standing
 from tuner.study import LADDER, Config, rung_of
 
 
@@ -114,7 +114,7 @@ def summary(case: CaseView) -> CaseSummary:
     counts, chosen = case.counts, case.chosen
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
-    successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]
+    successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
         status=case.status,

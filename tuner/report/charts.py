@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
-from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import launched, rung_of
 
@@ -90,7 +89,7 @@ def curves(case: CaseFacts) -> Picture | None:
     if not any(run.curve for run in case.view.race):
         return None
     data: list[Trace] = []
-    for place, standing in enumerate(standings(case.view.race_by_config)):  # the best config first
+    for place, standing in enumerate(case.view.race_standings):
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1.5}
         for number, run in enumerate(standing.runs):
             data.append(

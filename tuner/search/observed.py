@@ -13,9 +13,8 @@ from tuner.probe import FailureKind
 from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
-from tuner.search.standing import eligible, is_failure
+from tuner.search.standing import counts_against_config, eligible
 from tuner.search.trials import typed_trial
-from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
 _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
@@ -182,7 +181,7 @@ class Observed:
             need = _TIME_OF_ITERATIONS
         if need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
             self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
-        elif is_failure(failure) and failure not in SAYS_NOTHING:
+        elif counts_against_config(failure):
             self.failed.append(config)
 
 

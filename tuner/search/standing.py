@@ -344,6 +344,15 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
+def counts_against_config(kind: str | None) -> bool:
+    """Return whether a probe failed by itself, and its config may be the cause; otherwise it is simply probed again."""
+    return is_failure(kind) and kind not in _WITHOUT_BLAME
+
+
+_WITHOUT_BLAME = {kind for kind in FailureKind if kind.says_nothing}
+"""The failures that show nothing about a config."""
+
+
 def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 

@@ -425,8 +425,8 @@ class Surrogate:
         """Return the diagonal of `_covariance`."""
         parts = _parts(self._hyperparameters)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
-        others = np.square([parts.joint, parts.own, parts.curve]).sum()
-        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + others), dtype=np.float64)
+        parts_without_singles = np.square([parts.joint, parts.own, parts.curve]).sum()
+        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + parts_without_singles), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         """Return the height of each config on the ladder, measured from its middle."""
