@@ -275,10 +275,11 @@ class CaseView:
             pair = self.comparable_pair(measured, standing)
             if pair is None or why_incomparable(measured.trials, standing.trials):
                 return None
-            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]  # `pair.best`: the config itself
+            of_default, config = pair
+            default_speeds = [of_default.samples_per_s or 0.0]
         else:  # no probe of the default has run to its end
-            of_default = (trial for trial in self.ended if launched(trial.config) == default)
-            pruned = [trial for trial in of_default if trial.status == PRUNED]
+            trials = (trial for trial in self.ended if launched(trial.config) == default)
+            pruned = [trial for trial in trials if trial.status == PRUNED]
             # The newest of these decides which readings are compared: those of sessions, or of the plain command.
             is_warm = bool(pruned) and pruned[-1].warm
             config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)

@@ -141,9 +141,9 @@ class Probing:
         """
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
-        if failed and result.warm:
-            self._failed_sessions += 1
-        elif failed or result.warm:
+        if result.warm:
+            self._failed_sessions = self._failed_sessions + 1 if failed else 0
+        elif failed:
             self._failed_sessions = 0
 
     def _judge(self, result: probe.ProbeResult, trial: OwnTrial) -> Verdict:

@@ -200,12 +200,12 @@ def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) 
 
 
 def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
-    """Return the factor on the probability that each config runs, for its values and pairs of values that never ran.
+    """Return a factor on the probability that each config runs: low if it has values that are suspected of failures.
 
-    A value or a pair explains a failure if the failed config has it. The one that explains most failures is suspected
-    first, then the one that explains most of the other failures. With each failure after the first, the suspect lowers
-    the probability to a third. If several explain the same failures, each may be innocent, so they share the blame: a
-    pair has a fifth of a single value's part.
+    A value, or a pair of values, explains a failure if the failed config has it and no config with it ran. The one that
+    explains most failures is suspected first, then the one that explains most of the other failures, and so on. With n
+    failures that it explains, a suspect lowers the probability to 3^(1 - n). If several explain the same failures, each
+    may be innocent, so they share the blame: a pair has a fifth of a single value's part.
 
     Args:
         ran: The configs that ran: a row of codes each, as all configs here.
