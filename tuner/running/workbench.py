@@ -41,7 +41,7 @@ class Workbench:
     """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
     batches: Mapping[str, study.BatchFit] = field(default_factory=dict)
     """Case → its batch size that is `auto`, where the size is known."""
-    holds: Callable[[study.Config], bool] = study.every
+    holds: Callable[[study.Config], bool] = study.allow_all
     """Returns whether a config can be measured at all; a replay can measure only those of its recorded table."""
 
     @property
@@ -133,7 +133,7 @@ class Workbench:
         if cut := self.ladder_end_for(case):  # 4
             searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
-            config = next(replace(searched, holds=study.every).configs())  # any one, to quote why it is refused
+            config = next(replace(searched, holds=study.allow_all).configs())  # any one, to quote why it is refused
             raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
         return searched
 
@@ -316,8 +316,8 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Ca
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
     """Return the chosen cases in the order of the search: as asked for, unless the study asks for all cases.
 
-    Of all cases, those come first that help similar ones with their best config; see `lending_order`.
+    Of all cases, those come first that help similar ones with their best config; see `search_order`.
     """
     chosen = chosen_cases(bench, cases)
     has_no_order = not cases and bench.spec.cases == ("*",)
-    return study.lending_order(chosen) if has_no_order else chosen
+    return study.search_order(chosen) if has_no_order else chosen

@@ -109,7 +109,7 @@ class StrategySampler(RandomSampler):
         if state is not TrialState.COMPLETE:
             return
         try:
-            self._space.draw(lambda parameter: trial.params[parameter.name])
+            self._space.config_of(lambda parameter: trial.params[parameter.name])
         except KeyError as error:
             raise StudyError(
                 f"trial {trial.number} did not suggest {error.args[0]}, so the search cannot learn from it; the space "
@@ -130,7 +130,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     They are the user's own config, and then `per_variant` configs for each variant of the trained agent. These have the
     largest, the smallest and middle values of the parameter that decides memory. See `Space.seeds`.
     """
-    configs = space.seeds(per_variant)
+    configs = space.start_configs(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:
         """Choose the first seed that is new."""
@@ -214,7 +214,7 @@ class Drawn:
             kind = self._distributions[parameter.name]
             return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
 
-        return self._space.draw(pick)
+        return self._space.config_of(pick)
 
 
 class _HistoryStorage(InMemoryStorage):

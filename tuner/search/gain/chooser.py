@@ -119,7 +119,7 @@ class Gain:
         Trials have the values of the patience in turn. `number`: that of the trial.
         """
         patience = self._patience[number % len(self._patience)] if self._patience else 0
-        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
+        return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
     def _acquisition(self, history: History, price: Price) -> Acquisition:
         """Return what each config is expected to gain and to take, given a history and the price of a probe now."""
