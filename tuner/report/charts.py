@@ -175,7 +175,7 @@ def _hover_text(point: Standing) -> str:
 
 
 def level_line(at: float, words: str) -> dict[str, Any]:
-    """Return a level line over the whole picture, and the words on it, as parts of a layout."""
+    """Return the parts of a layout that draw a horizontal line across the picture at a value, with words on it."""
     line = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": at, "y1": at}
     place = {"x": 1, "y": at, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
     style = {"color": THIRD, "width": 2, "dash": "dash"}

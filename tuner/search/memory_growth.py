@@ -239,7 +239,7 @@ class Rising:
         """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` random rises.
 
         Memory grows in a share of the draws, which is the probability of growth. In all draws, records raise it. Growth
-        counts from the peak on: something like an evaluation may have caused the peak and come again, on top of it.
+        counts from `peak_s` on: if what caused the peak recurs, such as an evaluation, all growth since then is added.
 
         Args:
             until_s: The end, in seconds after the first mark.

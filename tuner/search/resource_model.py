@@ -152,7 +152,11 @@ class ResourceModel:
             self._learn(error)
 
     def _learn(self, error: float) -> None:
-        """Fit the parameters, widen the `error` of a measurement by the misfit, and compute their covariance."""
+        """Fit the parameters, and compute their covariance.
+
+        `error`: the standard error of a measurement. It is multiplied by the misfit, the root mean square of the
+        standardised residuals, where that is above 1.
+        """
         self._error = error
         self._fitted = self._most_probable()
         means, slopes = self._logarithms(self._fitted, self._measured)
