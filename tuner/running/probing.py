@@ -235,7 +235,7 @@ class Probing:
         return StoredProbe(result, history)
 
     def _probes_left(self, expected: float | None, finished: int) -> float | None:
-        """Return how many probes are left until the search probably ends; None if nothing tells.
+        """Return how many probes are left until the search probably ends; None if that is unknown.
 
         The search ends by itself, or at its target number of finished trials, whichever comes first.
 
@@ -258,7 +258,7 @@ class Probing:
         None if the number of probes or their usual length is unknown, or if probes take no time.
 
         Args:
-            probes: The probes that are left; None if nothing tells their number.
+            probes: The number of probes that are left; None if that is unknown.
             history: The trials of the study, which tell how long a probe usually takes.
             workers: The number of processes that share the probes, this one included.
         """
