@@ -162,7 +162,10 @@ def _passes(config: Standing) -> int | None:
 
 
 def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield a sentence with the gain of a whole training; none where the pauses of one of the configs are unknown."""
+    """Yield a sentence with the gain over a whole training, its pauses included; nothing where pauses are unknown.
+
+    `gained`: the gain of the config `best` over the config `own`, which a person calls `name`.
+    """
     if gained.overall and gained.times:
         times = with_error(gained.times, gained.error, 2)
         texts = [f"over the whole training the best is {times} times as fast as {name}"]

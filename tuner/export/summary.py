@@ -9,7 +9,7 @@ from tuner.export.case_view import NO_TRIALS, CaseView, end_of
 from tuner.export.speed_gain import BestGain, gain, unseen
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
-from tuner.search.standing import Standing, ended
+from tuner.search.standing import Standing
 from tuner.study import LADDER, Config, rung_of
 
 
@@ -117,7 +117,7 @@ def summary(case: CaseView) -> CaseSummary:
     gained = gain(case)
     name = "your command" if case.record.trainer_name == "command" else "the default"
     not_seen = unseen(case.default, case.best, name) if gained and case.default and case.best else ()
-    successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]
+    successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
         status=case.status,

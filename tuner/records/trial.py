@@ -262,7 +262,7 @@ def widened(value: float, error: float | None, loss: float) -> float | None:
     """Return the standard error of a value to print: wider where other programs may have made the value too small.
 
     Without them, the value may be larger by up to `loss` times itself. All sizes up to there are taken as equally
-    likely, so the standard error is the largest difference divided by √3.
+    likely, so the standard error is the largest difference divided by √3 (uniform distribution).
 
     Args:
         value: The value, which may be the mean of several readings.

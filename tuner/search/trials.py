@@ -17,7 +17,6 @@ from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import TrialRecord, read
 from tuner.search import standing
-from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
@@ -98,11 +97,10 @@ def typed_trial(trial: FrozenTrial) -> TrialRecord:
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
-    """Return how often a config has failed in a row just now, to decide whether it is probed again.
+    """Return how often a config has failed in a row up to its newest trial, to decide whether it is probed again.
 
-    Failures that say nothing about the config do not count, and do not end the row.
+    Failures that show nothing about the config do not count, and do not end the row.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
-    failures = (typed_trial(trial).failure for trial in failed)
-    return sum(standing.is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
+    return sum(standing.counts_against_config(typed_trial(trial).failure) for trial in failed)

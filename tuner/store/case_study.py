@@ -258,8 +258,8 @@ class CaseStudy:
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Do some work in a transaction and return its answer, or `otherwise` if another program locks the file.
 
-        It waits only `SLICE_S` seconds for the file. Work during a probe is done so, because the trainer's output is
-        not read meanwhile, and the trainer may be the program that locks the file.
+        This is for work during a probe, which waits only `SLICE_S` seconds for the file: the trainer's output is not
+        read meanwhile, and the trainer may be the program that locks the file.
         """
         try:
             return self._database.transact(work, hurried=True)
