@@ -104,9 +104,9 @@ class RootCauses:
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output: follow the tracebacks in it, and keep the exception at the end of each.
+        """Add one line of the output: it begins, continues or ends a traceback of its writer, or none of these.
 
-        `rank` is the rank that wrote the line; None if that is not known.
+        The exception at the end of each traceback is kept. `rank` is the rank that wrote the line; None if unknown.
         """
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
@@ -117,10 +117,10 @@ class RootCauses:
         # a frame alone begins a traceback, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
-            if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
+            if not (stream and stream.is_linked):  # a new chain, perhaps of a child process with the writer's prefix
                 self._current_keys[writer] = writer + self._named_children.pop(writer, "")
                 stream = self._streams.setdefault(self._current_keys[writer], _Stream())
-            stream.is_consequence = stream.is_consequence and stream.is_linked  # then it goes on with the last chain
+            stream.is_consequence = stream.is_consequence and stream.is_linked  # a new chain is no consequence yet
             stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):

@@ -31,11 +31,11 @@ class TextPart(NamedTuple):
 
 
 def parts(text: str) -> Iterator[TextPart]:
-    """Yield the parts of a text with references, none of them empty.
+    """Yield the parts of a text with references, none of them empty; their `source` texts make up the whole text.
 
     An odd number of dollars before braces ends in a reference; of an even number, each two stand for one.
     """
-    place = 0  # the text before it has been yielded
+    place = 0  # all text before this position has been yielded
     last_brace = text.rfind("}")
     for dollars in _DOLLARS_BEFORE_NAME.finditer(text):
         begin, end = dollars.span()
