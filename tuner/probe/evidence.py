@@ -172,7 +172,7 @@ class RootCauses:
 
 
 _TORCHRUN_ENDS = re.compile(r"torch[./]distributed[./]elastic\b.*(?:closing signal|failed \(exitcode)")
-"""Matches the lines with which torchrun tells that a rank has ended; its own `ChildFailedError` follows."""
+"""Matches the lines with which torchrun reports that a rank has ended; its own `ChildFailedError` follows."""
 
 
 def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ class Evidence:
         r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
         r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
     )
-    """Matches lines with which a rank, or the process that has spawned it, tells of its death."""
+    """Matches lines with which a rank, or the process that has spawned it, reports the rank's death."""
     _FATAL = re.compile(
         r"Traceback \(most recent call last\)|^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH)
     )
@@ -315,7 +315,7 @@ class Evidence:
             if was_killed_later or (kind is FailureKind.NCCL and self.cause):
                 continue
             lines = [clue.text for clue in clues]
-            # a line that says how much memory was requested tells most
+            # a line that says how much memory was requested is the most useful
             detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
             return Failure(
                 kind=kind,

@@ -207,7 +207,7 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to tell a leak from recurring peaks.
+    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to distinguish a leak from recurring peaks.
 
     A leak raises the least memory of each part. A longer batch or an evaluation does not: it shows in the largest
     memory of the parts in which it comes.

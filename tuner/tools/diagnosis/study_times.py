@@ -34,7 +34,7 @@ class KnownFact(Generic[Fact]):
 
     value: Fact
     source: str
-    """`database`, `estimated …`, `GUESS`, or the option that told it."""
+    """`database`, `estimated …`, `GUESS`, or the option that gave it."""
     low: Fact | None = None
     """The smallest of several numbers, whose mean is the value; None for a single number."""
     high: Fact | None = None

@@ -1,4 +1,4 @@
-"""The processes that train together: how they start, agree on orders, and tell how busy they were.
+"""The processes that train together: how they start, agree on orders, and measure how busy they are.
 
 Each is a rank, with a device of its own. In a session, they start once and then make one run after another.
 """
