@@ -217,8 +217,8 @@ class NodeProcesses(StartedProcess):
     def exit_code(self) -> int | None:
         """Return the exit code of the node that failed first, or 0 if all have ended without a failure; otherwise None.
 
-        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that others can report their
-        failures. Before `end`, it is also None if a node is lost: the caller reads `lost`, which says more.
+        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that others can report
+        failures, too. Before `end`, it is also None if a node is lost: the caller reads `lost`, which says more.
         """
         grace_is_over = self._clock.now() - self._failed_s > LEAVE_S
         if grace_is_over:

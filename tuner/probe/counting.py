@@ -60,8 +60,8 @@ def is_rounded(text: str) -> bool:
 class EpochCounter:
     """Continues a count when the printed count starts again, for example at a new epoch.
 
-    Progress bars differ by their ends. A bar that begins in the middle of the bar that counts is left out. If a bar with
-    another end follows a bar that has come to its end, nothing says which of the two trains.
+    Progress bars differ by their ends. A bar that begins in the middle of the bar that counts is left out. If a bar
+    with another end follows a bar that has come to its end, nothing says which of the two trains.
 
     Several ranks may print the same count. Then a rank may still print the end of an epoch after another rank has begun
     the next one. Such late lines are left out.
