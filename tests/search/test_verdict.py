@@ -61,6 +61,13 @@ def test_each_failure_has_its_verdict() -> None:
             assert (verdict.constraint is not None) == (kind is FailureKind.GPU_OOM)
 
 
+def test_a_config_that_was_too_slow_beside_other_programs_is_probed_a_second_time() -> None:
+    blank = failed(FailureKind.TOO_SLOW)
+    beside = replace(blank, devices=tuple(replace(device, others_mean_pct=86.0) for device in blank.devices))
+    told = [judge(beside, "min_avg_util", attempt=attempt) for attempt in (1, 2)]
+    assert [(one.state, one.retry) for one in told] == [(TrialState.FAIL, True), (TrialState.PRUNED, False)]
+
+
 @pytest.mark.parametrize(("overshoot_mib", "constraint"), [(3072.0, 3.0), (None, 1.0)])
 def test_running_out_of_memory_is_a_constraint_of_its_size(overshoot_mib: float | None, constraint: float) -> None:
     assert judge(failed(FailureKind.GPU_OOM, overshoot_mib), "min_avg_util").constraint == constraint

@@ -7,6 +7,7 @@ once for many configs. A reading is one such measurement.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
+from operator import attrgetter
 from statistics import fmean
 
 from tuner.export.case_view import CaseView
@@ -93,10 +94,12 @@ def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity |
         return None
     if error is None or own_error is None:
         return Quantity(speed / own_speed)
-    relative_errors = ((error / speed, best.readings), (own_error / own_speed, own.readings))
-    # the mean of n runs has the scatter of one run, divided by √n, as its error
-    run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
-    relative, own_relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
+    # the mean of n runs has the scatter of one run, divided by √n, as its error, beside what other programs add
+    own_scatter = attrgetter("error" if is_speed else "speed_error")
+    several = ((each, mean) for each, mean in ((best, speed), (own, own_speed)) if each.readings > 1)
+    run_scatter = max((own_scatter(each) / mean * sqrt(each.readings) for each, mean in several), default=0.0)
+    relative = max(error / speed, run_scatter / sqrt(best.readings))
+    own_relative = max(own_error / own_speed, run_scatter / sqrt(own.readings))
     return Quantity(speed, relative * speed).divided_by(Quantity(own_speed, own_relative * own_speed))
 
 

@@ -52,6 +52,7 @@ from tuner.probe.protocols import (
 )
 from tuner.probe.result import (
     BUSY_PCT,
+    OUT_OF_TIME,
     STOPPED,
     Blame,
     Change,

@@ -7,7 +7,7 @@ probe is the iterations that it evaluates. In a session, one started trainer ser
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -114,7 +114,9 @@ class Failure:
 
 
 STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped on request")
-"""The failure of a probe that Ctrl-C or the end of the study's time stopped before it measured anything."""
+"""The failure of a probe that was stopped before it measured anything, as by Ctrl-C."""
+OUT_OF_TIME = replace(STOPPED, detail="the time of the search was over before enough was measured")
+"""The failure of a probe that the end of `--hours` stopped."""
 
 
 def other_training(why: str) -> Failure:

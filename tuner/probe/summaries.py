@@ -455,9 +455,14 @@ def notes(
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
+    if busy := others_in_words(devices):
+        yield f"{busy}, so another run may give another value"
+
+
+def others_in_words(devices: Iterable[DeviceSummary]) -> str | None:
+    """Return how much of the processors others used, as a clause; None if it was little or is unknown."""
     others_pct = of_known(max, (device.others_mean_pct for device in devices)) or 0.0
-    if others_pct >= BUSY_PCT:
-        yield f"{LOADED} {min(others_pct, 100):.0f} % of the processors, so another run may give another value"
+    return f"{LOADED} {min(others_pct, 100):.0f} % of the processors" if others_pct >= BUSY_PCT else None
 
 
 def step_share(window: Window) -> float | None:

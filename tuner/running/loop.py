@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
-from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changed_facts, is_of_other_script
+from tuner.records.case_record import FOLDER, CaseRecord, changed_facts, is_of_other_script
 from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check_case, purpose_of_batch_fit
@@ -119,7 +119,7 @@ class CaseWork:
     def _outcome_at_end(self) -> events.CaseOutcome:
         """Return how the work on the case ended, once no next trial may begin, and store the reason."""
         if self._job.interrupted():
-            self._store_ending(STOPPED_EARLY)
+            self._store_ending(self._job.early_end)
             return self._outcome(events.Ending.INTERRUPTED)
         is_reached = self._target is not None and self.study.history().finished >= self._target
         if self._target is not None and is_reached:
@@ -167,12 +167,7 @@ class CaseWork:
         is_unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
         return events.CaseOutcome(
-            case=self._case,
-            ending=ending,
-            probed=self._probed,
-            confirmed=self._confirmed,
-            failure=failure,
-            why=why,
+            case=self._case, ending=ending, probed=self._probed, confirmed=self._confirmed, failure=failure, why=why
         )
 
 
@@ -290,5 +285,5 @@ def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOu
     job.watcher(events.AutoStarted(case=work.study.case.case, parameter=parameter))
     outcome = work.run()
     if outcome.ending is events.Ending.INTERRUPTED:
-        work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
+        work.study.stop(job.early_end)  # a rerun goes on with the probes that are left
     return outcome

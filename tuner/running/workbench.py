@@ -26,11 +26,11 @@ from tuner.trainers.registry import check_values, not_searched, open_trainer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workbench:
-    """Everything a study needs to probe; opened once, before any probe."""
+    """A study with all that its probes need: trainer, devices, folder and variables; opened once, before any probe."""
 
     spec: study.StudySpec
     asked_for: str
-    """The study that the user named; it differs from `spec.name` where the fallback study is used."""
+    """The study as the user named it; its name differs from `spec.name` where the fallback study is used."""
     trainer: Trainer
     source: DeviceSource
     folder: Path
@@ -240,21 +240,26 @@ class Workbench:
         return f"{self.spec.name}/{case.name}"
 
     def identity_for(self, case: study.Case) -> dict[str, Any]:
-        """Return the settings that make trials of this case comparable; a resumed study must have the same."""
+        """Return the settings that make trials of this case comparable; a resumed study must have the same.
+
+        Rules, pruner, constraints and nodes stand in it only where the study has any.
+        """
         spec = self.spec_for(case)
-        constraints = spec.build_constraints()
+        optional = {
+            "rules": list(spec.rules),
+            "pruner": spec.pruner.model_dump(mode="json") if spec.pruner.name != "none" else None,
+            "constraints": {bound.metric: str(bound) for bound in spec.build_constraints()},
+            "nodes": spec.slurm.nodes if spec.slurm.nodes > 1 else None,
+        }
         return {
             "space": study.described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
             "variables": study.variables_without_keys(spec.environment.variables),
-            **({"rules": list(spec.rules)} if spec.rules else {}),
-            **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
-            **({"constraints": {bound.metric: str(bound) for bound in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),
-            **({"nodes": spec.slurm.nodes} if spec.slurm.nodes > 1 else {}),
+            **{name: setting for name, setting in optional.items() if setting},
         }
 
 

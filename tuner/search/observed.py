@@ -120,12 +120,13 @@ class Observed:
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         records = list(map(typed_trial, trials))
-        tells_memory = any(record.probe.digest or MEMORY_SHARE in record.cost for record in records)
-        self.memoryless = MEMORYLESS if tells_memory else frozenset[str]()
+        # The tuner gives each probe a digest. Another program that fills a study may at least store shares of memory.
+        is_memory_known = any(record.probe.digest or MEMORY_SHARE in record.cost for record in records)
+        self.memoryless = MEMORYLESS if is_memory_known else frozenset[str]()
         """The parameters that do not change the need for device memory; none if another program chose their names."""
         for trial, record in zip(trials, records, strict=True):
             is_complete_soak = record.state == COMPLETE and record.soaks
-            if not is_complete_soak:  # a soak may provoke what costs time, so its values do not count
+            if not is_complete_soak:  # the flags of a soak may cost time, so its values do not count
                 self._note(record, _first_value(trial), sign)
         may_be_best = eligible(records)
         for digest, measured in self.measured.items():
@@ -148,7 +149,10 @@ class Observed:
         return [amounts(costs, name, space) for costs in costs_of_cases]
 
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
-        """Store what a trial shows of its config. `value`: its first objective; None where it has none."""
+        """Add what a trial shows of its config: a value, a failure, or that it runs now.
+
+        `value`: its first objective; None where it has none. `sign`: as of the class.
+        """
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed
             self.closed.add(digest)
@@ -162,7 +166,7 @@ class Observed:
             self._costs.append((config, trial.cost))
 
     def _note_failure(self, trial: TrialRecord, config: Config) -> None:
-        """Store the config of a trial without a value by its failure: of memory, of time, or of another kind."""
+        """Add the config of a trial without a value to those that lacked memory, lacked time, or failed otherwise."""
         failure = trial.failure
         is_by_tuner = trial.probe.digest or trial.retry
         if failure is None and trial.state in FINISHED and not is_by_tuner:
@@ -174,9 +178,9 @@ class Observed:
         need = _NEEDS.get(failure)
         if failure == FailureKind.GPU_OOM:
             need = Need(ignored=self.memoryless)
-        if failure == FailureKind.TOO_SLOW and trial.ran:  # the start took less time than the iterations
+        if failure == FailureKind.TOO_SLOW and trial.failed_after_start:
             need = _TIME_OF_ITERATIONS
-        if need is not None:
+        if need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
             self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
         elif is_failure(failure) and failure not in SAYS_NOTHING:
             self.failed.append(config)

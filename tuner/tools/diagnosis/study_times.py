@@ -18,6 +18,10 @@ Interval = tuple[float, float]
 """A begin and an end, in seconds of one clock."""
 
 
+BESIDE_OTHERS = " beside other programs"
+"""The end of a kind of failure, where other programs used the processors meanwhile."""
+
+
 class TrialEnd(StrEnum):
     """How a trial ended."""
 

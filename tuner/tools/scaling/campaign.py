@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tuner import probe
 from tuner.devices.cpu import usable_cores
-from tuner.devices.found import Link, device_variables, nccl_variables
+from tuner.devices.found import NO_P2P, Link, device_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
 from tuner.running.prober import run_in
@@ -91,19 +91,37 @@ def nodes_of(count: int, per_node: int | None) -> int:
     return nodes
 
 
-def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> tuple[Route, ...]:
+P2P_LEVEL = "NCCL_P2P_LEVEL"
+"""The environment variable with the largest distance at which NCCL uses direct access; `LOC` and `0` forbid it."""
+NO_HOST = "NCCL_SHM_DISABLE"
+"""The environment variable that forbids NCCL the host's memory; then NCCL takes the network in its place."""
+
+
+def routes(
+    links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False, variables: Mapping[str, str] | None = None
+) -> tuple[Route, ...]:
     """Return the routes to measure between the ranks of a machine, the fastest first.
 
-    Over several nodes, NCCL alone chooses the route.
+    NCCL alone chooses the route over several nodes, and where the variables tell no more. `variables` are those of the
+    environment and of the study.
     """
     if not on_gpu:
         return ("gloo",)
     if over_nodes:
         return ("nccl",)
-    if any(link.p2p is False for link in links):
-        return ("host",)
-    # where the links are unknown, PCIe is assumed
-    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
+    told = variables or {}
+    level = told.get(P2P_LEVEL)
+    slowest: tuple[Route, ...] = () if told.get(NO_HOST) == "1" else ("host",)
+    if any(link.p2p is False for link in links) or told.get(NO_P2P) == "1" or level in {"LOC", "0"}:
+        return slowest or ("nccl",)
+    if links and all(link.nvlink for link in links):
+        return ("nvlink", *slowest)
+    return ("nccl" if level else "p2p", *slowest)  # where the links are unknown, PCIe is assumed
+
+
+def told_routes(variables: Mapping[str, str]) -> str:
+    """Return the variables that limit NCCL's routes, with their values; empty without any."""
+    return " ".join(f"{name}={variables[name]}" for name in (NO_P2P, P2P_LEVEL, NO_HOST) if name in variables)
 
 
 def scaling_runs(
@@ -206,8 +224,7 @@ class Measuring:
         folder = self._folder / "-".join(map(str, filter(None, (subject.name, run.size, run.mode, team.route))))
         variables: dict[str, str] = {}  # over nodes, each watcher adds those of its devices
         if not self._per_node:
-            direct_access = "off" if team.route == "host" else "on"  # from card to card, which NCCL may then use
-            variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
+            variables = {**device_variables(source.devices)}
             # with threads for all cores each, programs slow each other down
             if run.mode == "beside" and probe.THREADS not in os.environ:
                 variables[probe.THREADS] = str(max(1, usable_cores() // len(run.teams)))
@@ -215,7 +232,7 @@ class Measuring:
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**variables, **subject.variables},
+            variables={**variables, **subject.variables, **({NO_P2P: "1"} if team.route == "host" else {})},
             nodes=nodes_of(len(team.gpus), self._per_node),
         )
         try:

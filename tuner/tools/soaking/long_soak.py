@@ -218,7 +218,7 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
         return {}
     soaks: dict[str, Soak] = {}
     for trial in trials_of_soaks:
-        lasting = training.lasts(trial.devices, trial.probe) if trial.state == COMPLETE else None
+        lasting = training.lasts(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
         soaks[trial.launch] = Soak(trial=trial, lasting=lasting)
     return soaks
 
