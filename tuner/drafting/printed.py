@@ -87,9 +87,8 @@ class _Way:
     def feed(self, line: probe.OutputLine) -> None:
         """Read a line if it is of the right kind: a printed line where there are patterns, else a call of `report`."""
         is_printed = line.stream == "console"
-        is_report = not is_printed and not probe.json_object(line.text).get(
-            COUNTED
-        )  # not a message of the counting inside
+        # a message, and none of the counting inside
+        is_report = not is_printed and not probe.json_object(line.text).get(COUNTED)
         is_of_kind = is_printed if self._patterns else is_report
         if is_of_kind and (report := self._reader.feed(line)):
             self._reports.append(report)
