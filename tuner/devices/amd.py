@@ -41,6 +41,7 @@ class Amd(Driver):
     """Not supported, not implemented yet, no permission, no data, no such message."""
 
     def __init__(self, load: Callable[[], ModuleType] = library) -> None:
+        """Start AMD SMI, and find its cards. Raises NoDriverError without a driver or a card."""
         smi = load()
 
         def start() -> Any:

@@ -144,9 +144,9 @@ class RootCauses:
     def root_cause(self) -> Clue | None:
         """The exception that began the crash; None without one.
 
-        It is the earliest of the last exceptions of each process: a process has survived its earlier ones. Exceptions
-        that followed from the end of another process are left out. So is each that came more than `SURVIVED_S` before
-        the next one: its process has survived it, too.
+        Only the last exception of each process counts, because the process has survived its earlier ones, and only if
+        it did not follow from the end of another process. Of these, the earliest began the crash. But where the next
+        one comes more than `SURVIVED_S` later, the process has survived the earlier one, too.
         """
         earliest: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]

@@ -75,9 +75,13 @@ def escaped(literal: str) -> str:
 
 
 def joined(pieces: Iterable[tuple[str, bool]]) -> str:
-    """Return a text with references, joined from pieces: each is a text, and whether it is a reference or a literal."""
+    """Return a text with references, joined from pieces; the literals among them are escaped.
+
+    `pieces`: each is a text, and whether it is a reference, such as `${A}`. All others are literals.
+    """
     texts: list[str] = []
-    literal = ""  # all literals since the last reference, because dollars of one may belong to braces of the next
+    # all literals since the last reference, joined before they are escaped: `$` and `{A}` together look like one
+    literal = ""
     for piece, is_reference in pieces:
         if is_reference:
             # Dollars before a reference are doubled, too: `{_` stands for the braces of the reference.
