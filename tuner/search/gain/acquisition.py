@@ -337,14 +337,8 @@ class Acquisition:
 
     @cached_property
     def _gain(self) -> Floats:
-        """The expected gain of one more measurement of each config.
-
-        The chance to run counts twice once `MANY_FAILURES` have been: the config that promises most is often one whose
-        chance is predicted too high.
-        """
-        outlook = self.outlook
-        power = 2 if outlook.observed.failures >= MANY_FAILURES else 1
-        return self._expected_gain(outlook.reading_errors, outlook.launch_chance**power)
+        """The expected gain of one more measurement of each config."""
+        return self._expected_gain(self.outlook.reading_errors, self.outlook.launch_chance)
 
     def _expected_gain(self, errors: Floats | float, chances: Floats) -> Floats:
         """Return the expected gain of one measurement of each config of the pool; 0 where it may not be probed.
