@@ -67,7 +67,7 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
-    assert probe(study, ok(50.0), 4) == USUAL.seeds(2)
+    assert probe(study, ok(50.0), 4) == USUAL.start_configs(2)
 
 
 def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
@@ -77,7 +77,7 @@ def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
             study = case_study(database)
             assert study.history().finished == len(asked)
             asked += probe(study, ok(50.0), 3)
-    assert asked[:4] == USUAL.seeds(2)
+    assert asked[:4] == USUAL.start_configs(2)
     assert not repeats(asked)
 
 
@@ -331,7 +331,7 @@ def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters
     smaller = Space((replace(ladder, values=(8, 16)), *others))
-    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.seeds(1)[:1]
+    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.start_configs(1)[:1]
 
 
 @pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=TrialState.PRUNED, status="pruned")])
@@ -360,7 +360,7 @@ def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) 
     probe(study, ok(50.0), 3)
     second = case_study(database, name="demo/run", known=identity(objective="samples_per_s"))
     assert (second.history().finished, second.history().incumbent) == (0, None)
-    assert probe(second, ok(9.0)) == USUAL.seeds(2)[:1]
+    assert probe(second, ok(9.0)) == USUAL.start_configs(2)[:1]
     assert states(database) == {"COMPLETE": 3}
 
 

@@ -177,8 +177,8 @@ def _changed_study_file(
 ) -> str:
     """Return the study to search: `study` itself, or with `--set` or `--max-seconds` the file of a changed copy.
 
-    The file is written into `runs`. It has the `cases` that were named, so that a later call resumes it with these
-    alone.
+    The file is written into `runs`. It contains the `cases` of the command line, so that a later call that names only
+    the file searches the same cases.
     """
     if not settings and max_seconds is None:
         return study

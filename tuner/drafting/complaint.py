@@ -15,7 +15,7 @@ NOT_LET_IN = "no Python process of the command let the counting in, as with `pyt
 
 
 class Output:
-    """Keeps the last lines that a command has printed, and the crash that they show."""
+    """The last lines that a command has printed, and the crash that they show."""
 
     def __init__(self) -> None:
         self.texts: deque[str] = deque(maxlen=2000)

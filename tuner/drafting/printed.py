@@ -49,10 +49,13 @@ class PrintedLines:
     """Reads the lines of a command in several ways at once, and finds the best way that shows its progress."""
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
-        """Prefer the presets named `likely`, then those of several patterns, which rarely match by chance."""
+        """Prepare the ways to read lines, in this order: calls of `report`, presets, and plain forms.
+
+        Presets named `likely` come first, then those with several patterns, which rarely match by chance.
+        """
         surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
         presets = dict.fromkeys((*likely, *surest_first))
-        self._ways = [  # the best first
+        self._ways = [  # the first that shows progress counts
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),
             *(_Way(None, (form,)) for form in FORMS),
@@ -71,7 +74,7 @@ class PrintedLines:
 
 
 class _Way:
-    """One way to read the lines of a command: by a preset, by a plain form, or as calls of `report`."""
+    """Reads the lines of a command in one way: by patterns of a preset, by a plain form, or as calls of `report`."""
 
     def __init__(self, preset: str | None, patterns: tuple[str, ...]) -> None:
         """Without `patterns`, calls of `report` are read instead of printed lines."""
@@ -81,7 +84,7 @@ class _Way:
         self._lines: deque[str] = deque(maxlen=3)
 
     def feed(self, line: OutputLine) -> None:
-        """Read a line, if it is of the kind that this way reads: a printed line, or else a call of `report`."""
+        """Read a line if it is of the right kind: a printed line where there are patterns, else a call of `report`."""
         is_printed = line.stream == "console"
         is_report = not is_printed and not json_object(line.text).get(COUNTED)  # not a message of the counting inside
         is_of_kind = is_printed if self._patterns else is_report

@@ -123,9 +123,10 @@ class CaseView:
 
     @cached_property
     def rival(self) -> Standing | None:
-        """The fastest config, if it makes far more samples/s than the best; else None.
+        """The fastest config, if it makes far more samples/s than the best: see `standing.rival`. Otherwise None.
 
-        It is None in a study that maximises samples/s. The two are compared as measured in the same way.
+        Their speeds are compared as the plain command, or as sessions, have measured both. It is None in a study that
+        maximises samples/s, where the best is the fastest.
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
@@ -212,12 +213,12 @@ class CaseView:
         return min(measured, key=lambda standing: abs(log((self.rung(standing.config) or 1) / best_rung)))
 
     def unlike_best(self, standing: Standing | None) -> str | None:
-        """Return why the speed of a config cannot be compared with that of the best; None where it can."""
+        """Return in words why the speed of a config cannot be compared with that of the best; None where it can."""
         return why_incomparable(standing.trials, self.best.trials) if standing and self.best else None
 
     @cached_property
     def failed_again_text(self) -> str | None:
-        """A sentence, if the default config has run, and its newest trial has failed; otherwise None."""
+        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
         if self.default is None:
             return None
         of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
@@ -228,7 +229,7 @@ class CaseView:
 
     @cached_property
     def loaded_text(self) -> str | None:
-        """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
+        """A sentence, if other programs were busy beside the best or the default and may have slowed it; else None."""
         trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
         notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
         numbers = ", ".join(f"#{number}" for number in sorted(notes))
@@ -254,10 +255,10 @@ class CaseView:
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
     def vs_default(self, standing: Standing) -> float | None:
-        """Return the ratio of a config's samples/s to those of the default config at its rung.
+        """Return how many times as many samples/s a config makes as the default config of its rung.
 
-        None where one of the two is unknown, or where they cannot be compared. If the pruner has stopped all probes of
-        the default, the mean of what these have measured counts.
+        None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all
+        probes of the default, the mean of the speeds until then counts.
         """
         default = launched(self.default_for(standing.config))
         if measured := next((config for config in self.configs if config.config == default), None):
@@ -268,7 +269,8 @@ class CaseView:
         else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
-            is_warm = bool(pruned) and pruned[-1].warm  # the newest decides whether readings of sessions are compared
+            # The newest of these decides which readings are compared: those of sessions, or of the plain command.
+            is_warm = bool(pruned) and pruned[-1].warm
             config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
@@ -319,19 +321,19 @@ class CaseView:
         """How busy the parts of the devices were with the best config; None without a best."""
         if self.best is None:
             return None
-        trial = pooled(self.best.trials)
-        shares = trial.probe.training.shares if trial.probe.training else None
-        headroom_pct = trial.metrics.get("headroom_pct")
+        probe = pooled(self.best.trials).probe
+        metrics, shares = probe.metrics, probe.training.shares if probe.training else None
+        headroom_pct = metrics.get("headroom_pct")
         return Profile(
-            util_pct=trial.metrics.get("min_avg_util"),
-            sm_pct=trial.metrics.get("min_avg_sm"),
-            tensor_pct=trial.metrics.get("min_avg_tensor"),
-            dram_pct=trial.metrics.get("min_avg_dram"),
-            power_w=trial.metrics.get("power_mean_w"),
-            joules_per_sample=trial.metrics.get("joules_per_sample"),
+            util_pct=metrics.get("min_avg_util"),
+            sm_pct=metrics.get("min_avg_sm"),
+            tensor_pct=metrics.get("min_avg_tensor"),
+            dram_pct=metrics.get("min_avg_dram"),
+            power_w=metrics.get("power_mean_w"),
+            joules_per_sample=metrics.get("joules_per_sample"),
             mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
-            others_pct=trial.others_pct,
+            others_pct=probe.others_pct,
             data_pct=100.0 * shares.data if shares else None,
         )
 

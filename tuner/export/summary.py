@@ -39,7 +39,7 @@ class ConfigRow:
     times: float | None = None
     """Its samples/s in multiples of those of the best, both measured in the same way."""
     beside_best: tuple[float, float] | None = None
-    """Its value and that of the best, both measured in the same way; None where they were not."""
+    """The value of this config and that of the best, both measured in the same way; None where they were not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ def summary(case: CaseView) -> CaseSummary:
 
 
 def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
-    """Return a measured config as scripts read it; None where there is none."""
+    """Return the row of a measured config, with its comparison with the best of the case; None without a config."""
     if standing is None:
         return None
     # the config and the best, both measured in the same way; None where they cannot be compared

@@ -19,7 +19,7 @@ from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Message, Part,
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
-from tuner.probe.own_files import Keeping, Protection, folders_of, protected
+from tuner.probe.own_files import Protection, ProtectionMeans, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.protocols import StartedProcess
 
@@ -282,4 +282,4 @@ def _protected(plan: ProbePlan) -> Protection | None:
     if not plan.protects_files:
         return None
     folders = folders_of(plan.command(os.environ), plan.cwd, plan.slot.out_dir)
-    return protected(folders, plan.slot.out_dir, Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S))
+    return protected(folders, plan.slot.out_dir, ProtectionMeans(has_views=False, ended_within_s=ENDED_WITHIN_S))

@@ -161,7 +161,7 @@ class EpochCounter:
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last  # a larger count goes on over all epochs
         falls_far = self._last - printed >= self.RESTART_DROP and printed <= (self._first or 0.0)
-        has_moved = self._largest_step > 0.0  # without a step, the two lines may be those of two ranks
+        has_moved = self._largest_step > 0.0  # without a growth, the two lines may be those of two ranks
         last_length = self.epoch_lengths[-1] if self.epoch_lengths else 0.0
         return falls_far and has_moved and self._last >= last_length / 2
 

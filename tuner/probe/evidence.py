@@ -61,7 +61,7 @@ class _Stream:
     """The last exception that no end of another process has caused."""
 
     def note_frame(self, text: str) -> None:
-        """Take a line inside a traceback into account: it names a frame, or is the statement of the frame before."""
+        """Note the place and the statement of a frame; `text` is a line inside a traceback, which may be either."""
         if frame := _FRAME.match(text):
             self.raised_at, self.expects_statement = f" in {frame['file']}, line {frame['line']}", True
         elif self.expects_statement:
@@ -69,7 +69,11 @@ class _Stream:
 
 
 class RootCauses:
-    """Follows the tracebacks in an output, line by line, to tell which exception began a crash."""
+    """Follows the tracebacks in an output, line by line, to find the exception that began a crash.
+
+    A writer is a rank, or all processes that put the same prefix before their lines. A writer whose line names a child
+    process has a stream of tracebacks for that child, too.
+    """
 
     SURVIVED_S = 30.0
     """A process that raised an exception this many seconds before the next exception has survived it."""
@@ -89,10 +93,11 @@ class RootCauses:
     """Exceptions that a process raises because another one has ended; the last names no file (SemLock's `_rebuild`)."""
 
     def __init__(self) -> None:
+        """Begin before the first line."""
         self._streams: dict[str, _Stream] = {}
-        """A writer, by its prefix or rank and the child process that it has named → its tracebacks."""
+        """The key of a stream, which is a writer and perhaps the name of its child process → the tracebacks."""
         self._current_keys: dict[str, str] = {}
-        """A writer, by its prefix or rank → the key of the stream whose traceback it has written last."""
+        """A writer → the key of the stream whose traceback it has written last."""
         self._named_children: dict[str, str] = {}
         """A writer → the child process that its line, such as `Process SpawnProcess-1:`, has named."""
         self.consequence: Clue | None = None
@@ -327,6 +332,7 @@ class Evidence:
             clues.append(clue)
 
     def _all_clues(self) -> Iterator[Clue]:
+        """Return all lines that are kept, whatever rule they match."""
         return chain.from_iterable(self._clues.values())
 
     @property

@@ -79,8 +79,8 @@ class Watch:
         """When the first line came; None before it."""
         self._last_line_s = 0.0
         """When the last line came; 0 before the first."""
-        self._pause_told_s = 0.0
-        """When a process last told that it evaluates or saves."""
+        self._last_pause_s = 0.0
+        """When a message last said that a process evaluates or saves."""
         self.evidence = Evidence()
         """The signs of a failure since the last iteration."""
         self._unmatched = Unmatched()
@@ -94,9 +94,9 @@ class Watch:
         self._marks = Marks(ranks, reader.patterns.samples_per_iteration)
 
     def feed(self, lines: Sequence[OutputLine]) -> bool:
-        """Take new lines into account, and return whether all ranks have completed another iteration with them.
+        """Take new lines into account, and return whether they complete another iteration on all ranks.
 
-        A completed iteration shows that signs of a failure before the last one were none, so these are forgotten.
+        Evidence of a failure from before the previous mark is then forgotten: the training has gone on after it.
         """
         marks_before = len(self.marks)
         for line in lines:
@@ -134,7 +134,7 @@ class Watch:
             case "training":  # from what counts steps inside the training
                 self.training = training_counts(message.get("counts")) or self.training
                 if message.get("paused"):
-                    self._pause_told_s = t_s
+                    self._last_pause_s = t_s
 
     @property
     def has_enough(self) -> bool:
@@ -362,10 +362,10 @@ class Watch:
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):
             return True
-        is_paused = self._reader.pause is not None or self._pause_told_s > self._last_mark_s
+        is_paused = self._reader.pause is not None or self._last_pause_s > self._last_mark_s
         least_s = limits.silence_seconds if is_paused else self.LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
-        return usual_s > 0 and now_s - max(self._last_mark_s, self._pause_told_s) >= stall_s
+        return usual_s > 0 and now_s - max(self._last_mark_s, self._last_pause_s) >= stall_s
 
     @property
     def _last_mark_s(self) -> float:

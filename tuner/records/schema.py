@@ -28,8 +28,10 @@ SOAKS = "soaks"
 It holds what was soaked, as `trial.SoakSettings`.
 """
 TOLD = "told"
-"""Trial attribute: a person has told that a training with the config ran out of memory. It is the parameter with whose
-value memory grows, or empty."""
+"""Trial attribute: the user has reported that a training with the config ran out of memory.
+
+It is the parameter with whose value memory grows, or empty.
+"""
 ORIGIN = "origin"
 """Trial attribute: the name of the other case in which the trial's config is the best."""
 ERROR = "error"
@@ -125,9 +127,9 @@ class TrialRows(NamedTuple):
 
 
 def trials_with_rows(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[TrialRows]:
-    """Yield the rows of the wanted trials in the order of their ids, each with its rows of each further table.
+    """Return an iterator over the wanted trials in the order of their ids, each with its rows of each further table.
 
-    `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
+    All queries run at once, before the first trial is asked for. `execute`: returns all rows of an SQLAlchemy query.
     """
     trials = execute(queries.trials)
     tables = [grouped(execute(query), attrgetter("trial_id")) for query in queries.tables] if trials else []
@@ -198,7 +200,7 @@ def read_json(document: object) -> Any:
         if not isinstance(document, str):
             return None
         value = _DECODER.decode(document)  # its numbers are storable
-        # no text in such a document is too long or has a character that cannot be stored, so none need be looked at
+        # a short document in ASCII without escapes has only texts that can be stored, which need no check
         has_storable_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
         return value if has_storable_texts else storable(value)
     except (ValueError, RecursionError):

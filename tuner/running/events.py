@@ -289,7 +289,7 @@ class Ending(StrEnum):
 
 
 def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
-    """Return why a case stops after a probe; None to go on.
+    """Return why the work on a case stops early after a probe; None where it goes on.
 
     A failure in a session does not stop a case, because the plain command may still succeed.
 

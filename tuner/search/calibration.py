@@ -162,7 +162,7 @@ def usual(space: Space) -> Config:
     It is the first config of the space where no variant of the agent is called default.
     """
     default = space.default_at(next(iter(space.rungs), None))
-    return default if default in space else space.draw(lambda parameter: parameter.values[0])
+    return default if default in space else space.config_of(lambda parameter: parameter.values[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -235,7 +235,9 @@ class History:
             The config; None where both can be compared as they are.
         """
         own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
-        newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]  # shows how busy others are now
+        newest = [trial for trial in self._ended if trial.probe.others_pct is not None][
+            -1:
+        ]  # shows how busy others are now
         for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue
@@ -365,14 +367,14 @@ def retry(history: History, price: Price) -> Choice | None:
     return Choice(config=dict(failed.config), why=Why.RETRY, origin=failed.origin)
 
 
-def confirm_measured(history: History, price: Price) -> Choice | None:
-    """Choose the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
-    return confirmation(history.unconfirmed())
+def unconfirmed(history: History, price: Price) -> Config | None:
+    """Return the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
+    return history.unconfirmed()
 
 
-def confirmation(config: Config | None) -> Choice | None:
-    """Return the choice that measures a config again by the trainer's plain command; None without a config."""
-    return None if config is None else Choice(config=config, why=Why.CONFIRM, cold=True)
+def confirmation(config: Config) -> Choice:
+    """Return the choice to measure a config again by the trainer's plain command."""
+    return Choice(config=config, why=Why.CONFIRM, cold=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -381,8 +383,8 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Choice | None] = confirm_measured
-    """Chooses once the search has ended: the best config, unless the plain command has measured it."""
+    confirm: Callable[[History, Price], Config | None] = unconfirmed
+    """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
     foretells_end: bool = False
     """Whether `Choice.left` is known after some trials; it then includes the probes that `confirm` adds."""
 

@@ -178,7 +178,7 @@ class Observed:
         need = _NEEDS.get(failure)
         if failure == FailureKind.GPU_OOM:
             need = Need(ignored=self.memoryless)
-        if failure == FailureKind.TOO_SLOW and trial.ran:  # the start took less time than the iterations
+        if failure == FailureKind.TOO_SLOW and trial.failed_after_start:
             need = _TIME_OF_ITERATIONS
         if need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
             self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))

@@ -23,12 +23,12 @@ class Prediction(NamedTuple):
 
 
 class DesignMatrices(NamedTuple):
-    """The numbers that the two parts of an amount depend on: a row per config."""
+    """The regressors of the two parts of an amount: a row per config."""
 
     fixed: Floats
-    """A 1, and for each choice 1 or 0: whether the config has it."""
+    """Those of the fixed part: a 1, and for each choice 1 or 0: whether the config has it."""
     growing: Floats
-    """The same, and then the logarithm of each size as a multiple of the parameter's middle size."""
+    """Those of the growing part: the same, and then the logarithm of each size over the parameter's middle size."""
 
 
 Amounts = tuple[Sequence[Config], Sequence[float]]
@@ -61,7 +61,10 @@ class Features:
         """Name → the position of the parameter in the space, and its values."""
 
     def matrices(self, configs: Sequence[Config]) -> DesignMatrices:
-        """Return the design matrices of configs, whose values need not belong to the space."""
+        """Return the design matrices of configs, a row per config in each.
+
+        A value need not belong to the space: a size counts by its number, and any other value as the first choice.
+        """
         chosen = np.zeros((len(configs), len(self.choices)))
         sizes = np.zeros((len(configs), len(self.sizes)))
         for row, config in enumerate(configs):
@@ -302,12 +305,10 @@ def fitted_after_siblings(
         **settings: See `ResourceModel`.
     """
     model = None
-    for configs, amounts in known[:-1]:
-        if configs or model:  # else nothing is known yet to fit
-            model = ResourceModel(space, configs, amounts, prior=model, **settings)
-    configs, amounts = known[-1]
-    if configs or exceeding or model:
-        model = ResourceModel(space, configs, amounts, exceeding=exceeding, prior=model, **settings)
+    for number, (configs, amounts) in enumerate(known, start=1):
+        exceeding_here = exceeding if number == len(known) else ()
+        if configs or exceeding_here or model:  # else nothing is known yet to fit
+            model = ResourceModel(space, configs, amounts, exceeding=exceeding_here, prior=model, **settings)
     return model
 
 

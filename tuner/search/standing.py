@@ -88,7 +88,7 @@ class Standing:
     @property
     def possible_loss(self) -> float:
         """By how many times themselves the means may be larger without waits for a processor that others used."""
-        return fmean(possible_loss(trial.devices) for trial in self.trials)
+        return fmean(possible_loss(trial.probe.devices) for trial in self.trials)
 
     @property
     def is_warm(self) -> bool:
@@ -103,7 +103,7 @@ class Standing:
     @property
     def sm_pct(self) -> float | None:
         """The mean share of active multiprocessors, in percent."""
-        return of_known(fmean, [trial.metrics.get("min_avg_sm") for trial in self.trials])
+        return of_known(fmean, [trial.probe.metrics.get("min_avg_sm") for trial in self.trials])
 
 
 Standings = Mapping[str, Standing]
@@ -594,7 +594,7 @@ def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> 
     if that is not known, as on GPUs.
     """
     known = [
-        [(trial.others_pct, trial.number) for trial in trials if trial.others_pct is not None]
+        [(trial.probe.others_pct, trial.number) for trial in trials if trial.probe.others_pct is not None]
         for trials in (first, second)
     ]
     if not all(known):
@@ -615,7 +615,7 @@ def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     2. Where more than half of three or more readings are near their median, the others do not count.
     """
     # 1
-    calm = [trial for trial in readings if not trial.is_disturbed]
+    calm = [trial for trial in readings if not trial.probe.is_disturbed]
     counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, quiet)) for quiet in calm)]
     # 2
     by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)

@@ -52,7 +52,7 @@ def suggest(trial: Trial, space: Space) -> Config:
             return trial.suggest_float(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
         return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
 
-    return space.draw(pick)
+    return space.config_of(pick)
 
 
 def running(space: Space, config: Config, attributes: Mapping[str, Any] | None = None) -> FrozenTrial:

@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
+from tuner.records.case_record import StudyAttributes, comparable, known_case, without_margin
 from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
 from tuner.search.observed import Observed, Sibling
@@ -153,7 +153,7 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
     Earlier versions did not store the environment variables: then they count as equal.
     """
-    yield from _differences_below("", {"variables": now.get("variables"), **as_of_now(stored)}, storable(now))
+    yield from _differences_below("", {"variables": now.get("variables"), **without_margin(stored)}, storable(now))
 
 
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:

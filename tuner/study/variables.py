@@ -74,7 +74,7 @@ def escaped(literal: str) -> str:
     return _DOLLARS_BEFORE_NAME.sub(lambda dollars: 2 * dollars[0], literal)
 
 
-def referring(pieces: Iterable[tuple[str, bool]]) -> str:
+def joined(pieces: Iterable[tuple[str, bool]]) -> str:
     """Return a text with references, joined from pieces: each is a text, and whether it is a reference or a literal."""
     texts: list[str] = []
     literal = ""  # all literals since the last reference, because dollars of one may belong to braces of the next

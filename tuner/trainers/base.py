@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
 from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of
-from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, joined, parts
 
 
 class Limit(NamedTuple):
@@ -115,7 +115,7 @@ def with_folder_in_path(folder: Path, text: str) -> str:
         if part.is_reference and part.name == "PATH":
             pieces.append((f"{folder}{os.pathsep}", False))
         pieces.append((part.literal, part.is_reference))
-    return referring(pieces)
+    return joined(pieces)
 
 
 Options = TypeVar("Options", bound=Strict)

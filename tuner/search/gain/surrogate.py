@@ -243,15 +243,15 @@ class Surrogate:
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
     def residual(self, config: Codes) -> float:
-        """Return the standardised residual of a config: how far its mean measurement is above what the others predict.
+        """Return the standardised residual of a config: how far its mean is above what other configs predict.
 
         The unit is the standard deviation of this difference. It is 0 where the config has no measurement that the
-        model learns from. All measurements of the config are left out at once; `residuals` leave out a single one.
+        model learns from. All measurements of the config are left out at once, in contrast to `residuals`.
         """
         rows = (self.known.codes == config).all(axis=1)
         if not rows.any():
             return 0.0
-        # the covariance of some measurements, given all others, is the inverse of their block of the whole inverse
+        # Invert the config's block of the precision matrix: this is its covariance, given all other measurements.
         whitening = self._whitening[:, rows]
         covariance = np.linalg.inv(whitening.T @ whitening)
         return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
@@ -341,15 +341,14 @@ class Surrogate:
         """Return a factor on the error variance of each measurement, so that measurements far off count less.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", 1989).
+        Modeling Using the t Distribution", 1989). `freedom`: the degrees of freedom.
         """
-        root = self._cholesky(self._hyperparameters)
         noise = self._noise(self._hyperparameters)
-        inverse = np.linalg.inv(root)
-        residual = noise * (inverse.T @ (inverse @ self._targets))  # the measurement less the expected true value
-        uncertainty = noise * (1.0 - noise * np.square(inverse).sum(axis=0))  # the variance of the true value
-        usual = noise / self._noise_factors  # the error variance without the factors so far
-        return (freedom + (residual**2 + uncertainty) / usual) / (freedom + 1.0)
+        whitening = np.linalg.inv(self._cholesky(self._hyperparameters))
+        residual = noise * (whitening.T @ (whitening @ self._targets))  # the measurement less the expected true value
+        uncertainty = noise * (1.0 - noise * np.square(whitening).sum(axis=0))  # the variance of the true value
+        without_factors = noise / self._noise_factors  # the error variance
+        return (freedom + (residual**2 + uncertainty) / without_factors) / (freedom + 1.0)
 
     def _noise(self, hyperparameters: Floats) -> Floats:
         """Return the error variance of each measurement."""

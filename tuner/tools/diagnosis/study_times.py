@@ -267,7 +267,7 @@ class Facts(StudyRecord):
 
 
 def gather(record: StudyRecord) -> Facts:
-    """Return what a study did with its time."""
+    """Return what a study did with its time: the facts that a diagnosis starts from, computed from its trials."""
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
     at_once = _at_once(running, running.covered_s) if running.covered_s else None
@@ -364,7 +364,7 @@ def estimated_startup(trials: Iterable[TrialTimes]) -> KnownFact[float] | None:
 def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
     """Return the record with `n_jobs`, whether trials run in threads or processes, where their first starts show it.
 
-    The first trials count, as many as usually run at once. They began within:
+    As many first trials count as usually run at once. The time within which they all began decides:
     1. 0 s: this says nothing, because some databases keep whole seconds;
     2. 0.1 s for each: they are threads of one process (`n_jobs`);
     3. less than 2 s: this says nothing;

@@ -166,7 +166,7 @@ class SharedEnd:
     """
 
     def __init__(self, from_rank_0: FromRank0, stopped: Callable[..., bool]) -> None:
-        """`stopped` is the function of `tuner.progress`; only rank 0 calls it."""
+        """Begin a run. `from_rank_0` shares an answer of rank 0; `stopped` is the function of `tuner.progress`."""
         self._from_rank_0, self._stopped = from_rank_0, stopped
         self.updates = 0
         """The number of updates that have been made or begun."""

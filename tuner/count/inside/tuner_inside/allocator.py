@@ -21,6 +21,7 @@ class Allocator:
     """Segments of a card, and their free blocks."""
 
     def __init__(self):
+        """Begin without segments."""
         self.taken = 0
         """The bytes of all segments."""
         self._top = 0
