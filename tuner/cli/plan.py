@@ -122,6 +122,8 @@ def plan(
 ) -> None:
     """Print a shell script with the files, environment and command of one config per case. Nothing is started.
 
+    Without --best, the command is that of a probe, which may end by itself.
+
     Example: tuner plan --study train --best
     """
     if best and settings:

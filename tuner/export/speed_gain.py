@@ -120,23 +120,52 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
     """
     if why := view.unlike_best(own) or view.failed_again_text:  # each is a sentence, or None
         yield f"the gain is unknown: {why}"
-    if view.loaded_text:
-        yield view.loaded_text
+    yield from filter(None, [view.loaded_text, view.slowing_text])
     if own is None or view.best is None:
         return
-    pause_notes = _pause_notes(own, view.best)
-    has_both_shares = all(_step_share(config) for config in (own, view.best))
-    if pause_notes and not has_both_shares:
-        yield f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
+    yield from unseen(own, view.best, name)
     if own.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
     yield from _later_start(own, view.best, name)
-    if not pause_notes:
+    if not _pause_notes(own, view.best):
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
+def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
+    """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
+
+    These are passes over the data after the first one, and pauses such as evaluations. `name`: that of `own` in words.
+    """
+    own_passes, best_passes = (_passes(config) for config in (own, best))
+    if own_passes == 0 and best_passes:
+        cached = (
+            f"if later passes find the data in a cache, {name} is faster than that, and may be faster than the best"
+        )
+        yield f"{name} was measured in its first pass over the data alone: {cached}"
+    shares = [_step_share(own), _step_share(best)]
+    pause_notes = _pause_notes(own, best)
+    if not pause_notes or all(shares):
+        return
+    text = f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
+    speeds = [own.samples_per_s, best.samples_per_s]
+    pauses_s = [(1 / share - 1) / speed for share, speed in zip(shares, speeds, strict=True) if share and speed]
+    if pauses_s and all(speeds):  # the seconds of pauses for each sample, of the config whose pauses are known
+        own_s, best_s = (1 / speed + pauses_s[0] for speed in speeds if speed)
+        text += f"; if both pause alike, the best is {own_s / best_s:.2f} times as fast"
+    yield text
+
+
+def _passes(config: Standing) -> int | None:
+    """Return the most passes over the data that a probe of a config has seen to the end; None if they are unknown."""
+    counted = [trial.probe.training.passes for trial in config.trials if trial.probe.training]
+    return max((passes for passes in counted if passes is not None), default=None)
+
+
 def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield a sentence with the gain of a whole training; none where the pauses of one of the configs are unknown."""
+    """Yield a sentence with the gain over a whole training, its pauses included; nothing where pauses are unknown.
+
+    `gained`: the gain of the config `best` over the config `own`, which a person calls `name`.
+    """
     if gained.overall and gained.times:
         times = with_error(gained.times, gained.error, 2)
         texts = [f"over the whole training the best is {times} times as fast as {name}"]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tuner.probe import MOST
-from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, STOPPED, record_of, storable
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, LONGER, MENDED, RACE, RUNGS, STOPPED, record_of, storable
 from tuner.study import FILES, LADDER, BatchFit, Case, Config
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
@@ -65,6 +65,8 @@ class CaseRecord:
     """The default config of each rung, with which other configs of the rung are compared."""
     learning: tuple[str, ...] = ()
     """The parameters that change what is learnt."""
+    max_seconds: float | None = None
+    """The time limit of a probe, in seconds; None in older records."""
     recording: Mapping[str, Any] | None = None
     """How the case is recorded, if it is: the JSON of `tuner.export.recorded_table.Circumstances`."""
 
@@ -213,7 +215,16 @@ class StudyAttributes:
     @property
     def trials_before_mending(self) -> int:
         """The number of trials from before the set-up was mended; 0 where it never was."""
-        count = self._attributes.get(MENDED)
+        return self._count(MENDED)
+
+    @property
+    def trials_before_longer(self) -> int:
+        """The number of trials from before the time limit of a probe was raised; 0 where it never was."""
+        return self._count(LONGER)
+
+    def _count(self, name: str) -> int:
+        """Return the number of trials in an attribute; 0 where it is missing or no number."""
+        count = self._attributes.get(name)
         return count if isinstance(count, int) else 0
 
     @property

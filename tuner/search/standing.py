@@ -344,6 +344,15 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
+def counts_against_config(kind: str | None) -> bool:
+    """Return whether a probe failed by itself, and its config may be the cause; otherwise it is simply probed again."""
+    return is_failure(kind) and kind not in _WITHOUT_BLAME
+
+
+_WITHOUT_BLAME = {kind for kind in FailureKind if kind.says_nothing}
+"""The failures that show nothing about a config."""
+
+
 def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 
@@ -573,8 +582,8 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
+    # 3
     for trials, rivals in ((first, second), (second, first)):
-        # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:

@@ -60,17 +60,20 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     trainable = {case.name: case for case in cases if case.trainable}
     chosen: set[str] = set()
     without_match: list[str] = []
+    not_trainable: list[str] = []
     for pattern in patterns:
         glob = pattern.removesuffix(".txt")
         of_file = glob.rpartition("/")[2].removesuffix("_args")
-        matched = {name for name in trainable if fnmatchcase(name, glob) or fnmatchcase(name, of_file)}
-        chosen |= matched
-        if not matched:
+        matched = [case for case in cases if fnmatchcase(case.name, glob) or fnmatchcase(case.name, of_file)]
+        if not any(case.trainable for case in matched):
             without_match.append(pattern)
+            not_trainable += [f"{case.name} is no training ({case.fault or f'mode {case.mode}'})" for case in matched]
+        chosen |= {case.name for case in matched}
     if without_match:
         known = ", ".join(trainable) or "none"
+        why = f"; {', '.join(not_trainable)}" if not_trainable else ""
         raise StudyError(
-            f"no trainable case matches {', '.join(map(repr, without_match))}; "
+            f"no trainable case matches {', '.join(map(repr, without_match))}{why}; "
             f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
