@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tuner.cli.slurm_job import device_names, job_options, script_header
+from tuner.cli.slurm import device_names, job_options, script_header
 from tuner.errors import StudyError
 from tuner.study.spec import SlurmSpec
 

@@ -14,16 +14,7 @@ from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
-from tuner.report.facts import (
-    CaseFacts,
-    StudyFacts,
-    explained,
-    gather,
-    headline,
-    result,
-    verdict,
-    when_found,
-)
+from tuner.report.facts import CaseFacts, StudyFacts, explained, gather, headline, result, verdict, when_found
 from tuner.report.page import markdown, render
 from tuner.report.parallel import parallel
 

@@ -78,4 +78,4 @@ def test_a_failure_for_any_cause_is_counted_and_an_interruption_is_not() -> None
     ids=["no iteration", "iterations", "hardly any", "session not ready", "session open"],
 )
 def test_what_took_the_time_is_read_off_the_record(record: dict[str, Any], ran: bool) -> None:
-    assert TrialRecord(probe=ProbeRecord(**record)).ran is ran
+    assert TrialRecord(probe=ProbeRecord(**record)).failed_after_start is ran

@@ -67,7 +67,7 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
-    assert probe(study, ok(50.0), 4) == USUAL.seeds(2)
+    assert probe(study, ok(50.0), 4) == USUAL.start_configs(2)
 
 
 def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
@@ -77,7 +77,7 @@ def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
             study = case_study(database)
             assert study.history().finished == len(asked)
             asked += probe(study, ok(50.0), 3)
-    assert asked[:4] == USUAL.seeds(2)
+    assert asked[:4] == USUAL.start_configs(2)
     assert not repeats(asked)
 
 
@@ -102,9 +102,9 @@ def test_several_questions_are_answered_from_one_reading(study: CaseStudy, other
     history = study.history()
     probe(other, ok(60.0))
     ask(other)
-    assert (history.finished, history.running, history.incumbent) == (1, 0, 50.0)
+    assert (history.finished, history.running, len(history.complete)) == (1, 0, 1)
     later = study.history()
-    assert (later.finished, later.running, later.incumbent) == (2, 1, 60.0)
+    assert (later.finished, later.running, len(later.complete)) == (2, 1, 2)
 
 
 @pytest.mark.parametrize(("status", "attempt"), [("nccl", 2), ("interrupted", 1), ("port_in_use", 1)])
@@ -197,20 +197,20 @@ def test_where_memory_ends_is_learnt_and_shared_with_other_workers(study: CaseSt
 
 
 def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
-    assert study.history().incumbent is None
+    assert study.incumbent() is None
     for verdict in (ok(40.0), ok(61.5), OUT_OF_MEMORY, CRASH, ok(60.0)):
         probe(study, verdict)
-    assert study.history().incumbent == 61.5
+    assert study.incumbent() == 61.5
 
 
 def test_what_a_session_flattered_is_the_incumbent_only_until_it_is_confirmed(study: CaseStudy) -> None:
     asked = ask(study, 1)
     tell(study, asked, ok(60.0), warm=True)
-    assert study.history().incumbent == 60.0
+    assert study.incumbent() == 60.0
     again = ask(study, 1)
     assert (again.config, again.confirms) == (asked.config, True)
     tell(study, again, ok(50.0))
-    assert study.history().incumbent == 50.0
+    assert study.incumbent() == 50.0
 
 
 def test_failures_that_no_config_is_to_blame_for_count_only_in_a_row(study: CaseStudy) -> None:
@@ -303,6 +303,7 @@ def test_another_space_is_refused_with_what_changed(database: Database) -> None:
         )
 
 
+TOO_SLOW = Verdict(state=TrialState.PRUNED, status="too_slow")
 OTHER = {"trainer": {"name": "command", "command": "train --all"}, "source": "nvml"}
 
 
@@ -314,9 +315,18 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
     assert mended.history().frontier.exceeded_failure(first) is None
     assert probe(mended, ok(50.0)) == [first]
     assert len(stored(database)) == 2
-    assert (mended.history().finished, mended.history().incumbent) == (1, 50.0)
+    assert (mended.history().finished, mended.incumbent()) == (1, 50.0)
     with pytest.raises(StoreError, match="was started with other settings"):
         case_study(database)
+
+
+def test_what_was_too_slow_is_probed_again_once_its_time_limit_is_raised(database: Database) -> None:
+    limits = (100.0, 100.0, 200.0, 150.0)  # raised once
+    asked = [
+        probe(case_study(database, case=replace(CASE, max_seconds=seconds)), verdict)[0]
+        for seconds, verdict in zip(limits, (TOO_SLOW, ok(50.0), TOO_SLOW, ok(50.0)), strict=True)
+    ]
+    assert (asked[2], repeats(asked)) == (asked[0], [asked[0]])
 
 
 def test_environment_variables_must_stay_except_where_an_earlier_version_stored_none() -> None:
@@ -331,7 +341,7 @@ def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters
     smaller = Space((replace(ladder, values=(8, 16)), *others))
-    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.seeds(1)[:1]
+    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.start_configs(1)[:1]
 
 
 @pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=TrialState.PRUNED, status="pruned")])
@@ -359,8 +369,8 @@ def test_a_worker_of_the_set_up_before_asks_no_more(database: Database, study: C
 def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) -> None:
     probe(study, ok(50.0), 3)
     second = case_study(database, name="demo/run", known=identity(objective="samples_per_s"))
-    assert (second.history().finished, second.history().incumbent) == (0, None)
-    assert probe(second, ok(9.0)) == USUAL.seeds(2)[:1]
+    assert (second.history().finished, second.incumbent()) == (0, None)
+    assert probe(second, ok(9.0)) == USUAL.start_configs(2)[:1]
     assert states(database) == {"COMPLETE": 3}
 
 

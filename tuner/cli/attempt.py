@@ -21,7 +21,7 @@ from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_jo
 
 
 def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
-    """Yield those of the lines that a probe printed which match the patterns of its plan for progress."""
+    """Yield the lines of a probe's output that match the plan's patterns for progress, such as that of an iteration."""
     reader = probe.ProgressReader(plan.progress, 0.0)
     for text in printed:
         before = reader.matched
@@ -33,10 +33,10 @@ def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterato
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
     """Yield what to change in a study file, by what one probe of it has measured on a machine with `cards` GPUs.
 
-    A standard error up to twice that at which a probe is precise enough asks for no change.
+    A standard error is too large from twice the study's target error on.
     """
     limits = spec.probe
-    has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # it is shown anyway
+    has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # every note is shown anyway
     if result.samples_per_s is None and not has_note_about_samples:
         how = "add `count: inside` and" if plan.is_counted else "add the group (?P<samples>…) to `progress`, or"
         yield f"no samples were counted, so samples/s are unknown: {how} `samples_per_iteration` to the options"
@@ -99,7 +99,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
 
             def stop(_: probe.ProbeResult | None) -> probe.Answer:
-                """Return that the probe goes on until Ctrl-C."""
+                """Return whether the probe goes on: it does until Ctrl-C."""
                 return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)

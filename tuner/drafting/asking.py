@@ -64,10 +64,9 @@ def check_search_options(options: Sequence[str], known: Known) -> None:
     This is checked before the first run. Whether the script has the flag is known only after it.
     """
     for text in options:
-        flag, equals, values = _split_option(text, known)
+        flag, values = _split_option(text, known)
         is_name = re.fullmatch(r"[A-Za-z][\w./-]*|.+:[\w.-]+", flag)
-        has_no_values = equals and not values.strip(", ")
-        if not is_name or has_no_values:
+        if not is_name or (values is not None and not values.strip(", ")):
             raise StudyError(f"{text}: write FLAG=8,16,32 or FLAG=8..1024")
         if ":" in flag:
             _check_file(text, flag, known.words)
@@ -80,10 +79,8 @@ class _SearchOption(NamedTuple):
 
     flag: str
     """The flag without leading dashes, or FILE:KEYS, such as `train.yaml:train.batch_size`."""
-    equals: str
-    """`=`; empty where the option names no values."""
-    values: str
-    """The values as typed, such as `0,2,4` or `8..1024`."""
+    values: str | None
+    """The values as typed, such as `0,2,4` or `8..1024`; None where the option names none."""
 
 
 def _split_option(text: str, known: Known) -> _SearchOption:
@@ -91,7 +88,7 @@ def _split_option(text: str, known: Known) -> _SearchOption:
     text = text.lstrip("-")
     file = next((name for name in named_files(known.words) if text.startswith(f"{name}:")), "")
     flag, equals, values = text.removeprefix(file).partition("=")
-    return _SearchOption(file + flag, equals, values)
+    return _SearchOption(file + flag, values if equals else None)
 
 
 def _check_file(text: str, flag: str, words: Sequence[str]) -> None:
@@ -136,7 +133,7 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
 
     Raises StudyError for a flag that the script does not have, and for values that the flag cannot have.
     """
-    _, equals, values = _split_option(text, known)
+    values = _split_option(text, known).values
     flag, in_script, setting = _named_flag(text, known)
     several = words_of_value(known.words, setting, known.flags) if setting and in_script else []
     if len(several) > 1:
@@ -145,7 +142,7 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
             f"{text}: {flag} has the values {' '.join(several)}; type a placeholder for one, as in {where}"
         )
     # `batch_size`
-    if not equals:
+    if values is None:
         return _with_usual_values(flag, setting, known)
     # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and {value.strip().lower() for value in values.split(",")} <= SWITCH_VALUES:

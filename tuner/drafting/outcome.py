@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuner import export
 from tuner.count import TrainingCounts, differences
-from tuner.devices.found import variables_to_name
+from tuner.devices.found import variables_of_line
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
@@ -60,8 +60,8 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     # the command stays as it is, because its own config is the best, or speeds are unknown
     is_own_best = own is not None and own.launch == best.launch
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
-    is_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
-    if is_own_best or not has_speeds or (view.failed_again_text and is_slower):
+    is_best_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
+    if is_own_best or not has_speeds or (view.failed_again_text and is_best_slower):
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
@@ -102,10 +102,10 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.Case
 
 
 def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return the line to copy for the best config, and a line for the person about each file that it needs.
+    """Write the files that the line to copy for the best config needs, and return the line, and what was written.
 
-    The files are written: copies of configuration files, with the best values. The result is empty where the command in
-    the study file was changed by hand.
+    The files are copies of configuration files, with the best values. The result is empty where the command in the
+    study file was changed by hand.
     """
     trainer, case = bench.trainer, Case(name=view.name)
     best = view.best.config if view.best else {}
@@ -160,7 +160,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the folder is in the shell's PATH already
         path_folder = None
     template = bench.spec.trainer.command
-    variables = variables_to_name(bench.spec, trainer.plan(case, config, slot).env, ranks)
+    variables = variables_of_line(bench.spec, trainer.plan(case, config, slot).env, ranks)
     return command_line(
         command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )
@@ -251,6 +251,7 @@ def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -
 
     `own` is the config with the typed values, None where it was not measured.
     """
+    # the first config whose speed cannot be compared with the best's, as on another machine
     incomparable = next(filter(None, map(view.unlike_best, view.configs)), None)
     if incomparable:
         why = f"which config is faster is unknown, because {incomparable}"
@@ -273,7 +274,7 @@ def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
 
     `own` is the config with the typed values, and the best of the case.
     """
-    rival = view.chosen.instead_of if view.chosen else None
+    rival = view.chosen.instead_of if view.chosen else None  # it measured more than the config that was chosen
     if rival is None:
         return None
     times = Quantity(rival.value, rival.widened_error).divided_by(Quantity(own.value, own.widened_error))

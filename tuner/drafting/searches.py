@@ -40,18 +40,10 @@ class Role(StrEnum):
     """A switch that helps on a GPU alone."""
 
     def has(self, flag: str) -> bool:
-        """Return whether a flag of this name has the role."""
-        return re.fullmatch(self.value, name_in_snake_case(flag)) is not None
-
-
-def name_in_snake_case(flag: str) -> str:
-    """Return the last part of a flag's name in snake case: `batch_size` for `model.batchSize`.
-
-    Of `compile.enable`, the name is `compile`, because a last part `enable` says nothing.
-    """
-    owner, _, last = flag.rpartition(".")
-    name = owner if owner and last == "enable" else flag
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
+        """Return whether a flag has the role, by the last part of its name: `batchSize` of `model.batchSize`."""
+        name = as_parameter(flag.removesuffix(".enable"))  # of `compile.enable`, only `compile` says something
+        in_snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()  # `batch_size` for `batchSize`
+        return re.fullmatch(self.value, in_snake_case) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +137,7 @@ class SearchedFlag:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What is known of a command once it has been watched."""
+    """What the first run has shown of a command, and what its configs may change."""
 
     words: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -290,7 +282,7 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
 
 
 def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
-    """Return the flag of a size: with fractions and multiples of its current value if it is `free`, else that alone."""
+    """Return the flag of a size: its current value alone, and if it is `free`, fractions and multiples of it, too."""
     current = flag.number or 0
     if not free:
         return SearchedFlag(flag=flag.names[0], values=(current,), current=current)

@@ -9,7 +9,7 @@ from tuner.export.case_view import NO_TRIALS, CaseView, end_of
 from tuner.export.speed_gain import BestGain, gain, unseen
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
-from tuner.search.standing import Standing, ended
+from tuner.search.standing import Standing
 from tuner.study import LADDER, Config, rung_of
 
 
@@ -39,7 +39,7 @@ class ConfigRow:
     times: float | None = None
     """Its samples/s in multiples of those of the best, both measured in the same way."""
     beside_best: tuple[float, float] | None = None
-    """Its value and that of the best, both measured in the same way; None where they were not."""
+    """The value of this config and that of the best, both measured in the same way; None where they were not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +117,7 @@ def summary(case: CaseView) -> CaseSummary:
     gained = gain(case)
     name = "your command" if case.record.trainer_name == "command" else "the default"
     not_seen = unseen(case.default, case.best, name) if gained and case.default and case.best else ()
-    successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]
+    successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
         status=case.status,
@@ -148,7 +148,7 @@ def summary(case: CaseView) -> CaseSummary:
 
 
 def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
-    """Return a measured config as scripts read it; None where there is none."""
+    """Return the row of a measured config, with its comparison with the best of the case; None without a config."""
     if standing is None:
         return None
     # the config and the best, both measured in the same way; None where they cannot be compared

@@ -1,7 +1,7 @@
 """A plan that runs on all nodes of a trial: the messages of their watchers become the output of one trainer.
 
-A watcher is a process on a node, which runs the node's part of the plan and tells what it sees: see `agent`. A watcher
-is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
+A watcher is a process on a node, which runs the node's part of the plan and reports what the part does: see `agent`. A
+watcher is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
 """
 
 import math
@@ -19,7 +19,7 @@ from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Message, Part,
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
-from tuner.probe.own_files import Keeping, Protection, folders_of, protected
+from tuner.probe.own_files import Protection, ProtectionMeans, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.protocols import StartedProcess
 
@@ -217,8 +217,8 @@ class NodeProcesses(StartedProcess):
     def exit_code(self) -> int | None:
         """Return the exit code of the node that failed first, or 0 if all have ended without a failure; otherwise None.
 
-        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that the others can tell
-        of theirs. Before `end`, it is also None if a node is lost: the caller reads `lost`, which tells more.
+        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that others can report
+        failures, too. Before `end`, it is also None if a node is lost: the caller reads `lost`, which says more.
         """
         grace_is_over = self._clock.now() - self._failed_s > LEAVE_S
         if grace_is_over:
@@ -282,4 +282,4 @@ def _protected(plan: ProbePlan) -> Protection | None:
     if not plan.protects_files:
         return None
     folders = folders_of(plan.command(os.environ), plan.cwd, plan.slot.out_dir)
-    return protected(folders, plan.slot.out_dir, Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S))
+    return protected(folders, plan.slot.out_dir, ProtectionMeans(has_views=False, ended_within_s=ENDED_WITHIN_S))

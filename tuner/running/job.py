@@ -141,10 +141,11 @@ class Job:
 
 
 def check_case(job: Job, case: Case) -> None:
-    """Check before anything begins whether a case can be searched and its study be resumed.
+    """Check before any probe that a case can be searched, and that its study can be resumed.
 
-    Raises StudyError with the case's name if no sampler can be made, and StoreError if the case's study in the database
-    differs. The search itself makes a new sampler later, when the cases before it have shown their best.
+    Raises StudyError with the case's name if no strategy can be made for it, and StoreError if the case's study in the
+    database was begun with other settings. The strategy is dropped: the search makes another when it comes to the case,
+    because it then learns from the cases before.
     """
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
@@ -173,7 +174,7 @@ class Budget:
         self._end_s = clock.now() + self.total_s
         self._has_begun = False
         self.shortage: Shortage | None = None
-        """Which probe was too long for the rest; None while the rest was enough."""
+        """How long a probe was that did not fit into the time left; None while each has fitted."""
 
     def left_s(self) -> float:
         """Return the seconds that are left; infinite where there is no limit."""
@@ -184,10 +185,11 @@ class Budget:
         return self.shortage is not None or self.left_s() <= 0.0
 
     def has_time_for(self, probe_s: float | None) -> bool:
-        """Return whether a probe of so many seconds fits into the time that is left; one of unknown length (None) does.
+        """Return whether a probe of so many seconds may begin; one of unknown length (None) may.
 
-        If it does not fit, the budget is over. The first probe may take the whole budget, although the preparation has
-        taken some of it: otherwise a study that is resumed with the same budget would never go on.
+        If it does not fit into the time that is left, the budget is over. But the first probe may take the whole
+        budget, although the preparation has taken some of it. Otherwise a study that is resumed with the same budget
+        would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
         enough_s = left_s if self._has_begun else self.total_s

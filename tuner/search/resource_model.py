@@ -23,12 +23,12 @@ class Prediction(NamedTuple):
 
 
 class DesignMatrices(NamedTuple):
-    """The numbers that the two parts of an amount depend on: a row per config."""
+    """The regressors of the two parts of an amount: a row per config."""
 
     fixed: Floats
-    """A 1, and for each choice 1 or 0: whether the config has it."""
+    """Those of the fixed part: a 1, and for each choice 1 or 0: whether the config has it."""
     growing: Floats
-    """The same, and then the logarithm of each size as a multiple of the parameter's middle size."""
+    """Those of the growing part: the same, and then the logarithm of each size over the parameter's middle size."""
 
 
 Amounts = tuple[Sequence[Config], Sequence[float]]
@@ -61,7 +61,10 @@ class Features:
         """Name → the position of the parameter in the space, and its values."""
 
     def matrices(self, configs: Sequence[Config]) -> DesignMatrices:
-        """Return the design matrices of configs, whose values need not belong to the space."""
+        """Return the design matrices of configs, a row per config in each.
+
+        A value need not belong to the space: a size counts by its number, and any other value as the first choice.
+        """
         chosen = np.zeros((len(configs), len(self.choices)))
         sizes = np.zeros((len(configs), len(self.sizes)))
         for row, config in enumerate(configs):
@@ -149,7 +152,11 @@ class ResourceModel:
             self._learn(error)
 
     def _learn(self, error: float) -> None:
-        """Fit the parameters, widen the `error` of a measurement by the misfit, and compute their covariance."""
+        """Fit the parameters, and compute their covariance.
+
+        `error`: the standard error of a measurement. It is multiplied by the misfit, the root mean square of the
+        standardised residuals, where that is above 1.
+        """
         self._error = error
         self._fitted = self._most_probable()
         means, slopes = self._logarithms(self._fitted, self._measured)
@@ -302,12 +309,10 @@ def fitted_after_siblings(
         **settings: See `ResourceModel`.
     """
     model = None
-    for configs, amounts in known[:-1]:
-        if configs or model:  # else nothing is known yet to fit
-            model = ResourceModel(space, configs, amounts, prior=model, **settings)
-    configs, amounts = known[-1]
-    if configs or exceeding or model:
-        model = ResourceModel(space, configs, amounts, exceeding=exceeding, prior=model, **settings)
+    for number, (configs, amounts) in enumerate(known, start=1):
+        exceeding_here = exceeding if number == len(known) else ()
+        if configs or exceeding_here or model:  # else nothing is known yet to fit
+            model = ResourceModel(space, configs, amounts, exceeding=exceeding_here, prior=model, **settings)
     return model
 
 
@@ -347,7 +352,7 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
     """Return the memory and the speed that are expected of each config, by the trials that ran.
 
     Memory and the time of an iteration are each predicted by a `ResourceModel`: a fixed part, and a part that grows
-    with the rung. The speed follows from the time. The settings of the models are chosen.
+    with the rung. The speed follows from the time.
     """
     ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
     ladder = ladder_of(space)

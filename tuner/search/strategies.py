@@ -21,15 +21,16 @@ from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
 from tuner.search.samplers import Drawn, seeds_first, siblings_first
-from tuner.search.standing import eligible, incumbent
-from tuner.search.trials import since_mended, typed_trial
+from tuner.search.standing import eligible
+from tuner.search.trials import incumbent
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
 
 
 def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """Return the chooser of the configs of a list in their order, except for those that cannot fit into memory.
 
-    Several workers may share a search. Each keeps to a rung of its own, so that each rung's session is started once.
+    Where several workers share a search, a worker prefers its own open session, and then rungs on which no other worker
+    probes. So each rung's session is mostly started once.
 
     `ladder`: the parameter whose values are the rungs.
     """
@@ -94,11 +95,9 @@ def by_drawing(
     there is none, or no speed to compare.
     """
 
-    def confirm(history: History, price: Price) -> Choice | None:
-        """Choose a config that only sessions have measured, or else one that makes the gain over `own` sure."""
-        return choosing.confirmation(history.unconfirmed()) or choosing.confirmation(
-            history.to_compare(own) if own else None
-        )
+    def confirm(history: History, price: Price) -> Config | None:
+        """Return a config that only sessions have measured, or else one that makes the gain over `own` sure."""
+        return history.unconfirmed() or (history.to_compare(own) if own else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
@@ -161,7 +160,7 @@ class GuardedPruner(BasePruner):
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
-        best = incumbent(map(typed_trial, since_mended(study)))
+        best = incumbent(study)
         if best is None:  # no config has been measured
             return False
         patience = trial.params.get(PATIENCE, self._patience)

@@ -18,8 +18,8 @@ from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
-SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
-"""Failures that say nothing about the config. The config is probed again until it has been measured."""
+MOST_COMPILING = 4
+"""The most starts of a config whose kernels are still being compiled as the time limit comes (chosen)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +136,8 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     """Return the verdict on a failed probe, by what is to blame for the failure.
 
     - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint. But
-      a config that was too slow beside other programs is probed a second time.
+      a config that was too slow beside other programs is probed a second time, and one whose start compiled kernels
+      up to `MOST_COMPILING` times.
     - The host: the config is probed a second time, because it may be to blame after all.
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
@@ -144,7 +145,8 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     `attempt`: the failures of this config in a row, including this one.
     """
     status = failure.kind.value
-    if failure.kind is probe.FailureKind.TOO_SLOW and result.is_disturbed and attempt < 2:
+    tries = MOST_COMPILING if failure.rule == probe.COMPILING else 2 if result.is_disturbed else 1
+    if failure.kind is probe.FailureKind.TOO_SLOW and attempt < tries:
         return Verdict(state=TrialState.FAIL, status=status, retry=True)
     match failure.kind.blame:
         case probe.Blame.CONFIG:

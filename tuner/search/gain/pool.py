@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tuner.errors import StudyError
 from tuner.search.frontier import is_number
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, value_text
+from tuner.study import Config, Parameter, Space, Value, allow_all, config_digest, ladder_of, value_text
 
 Codes = NDArray[np.intp]
 """Configs as codes: a row per config, a column per parameter. Also an array of places."""
@@ -120,7 +120,7 @@ class Pool:
         every_config = _listed(space)
         self.space = space
         self.is_part = every_config is None
-        self.configs = list(islice(space.drawn(), DRAWN)) if every_config is None else every_config
+        self.configs = list(islice(space.random_configs(), DRAWN)) if every_config is None else every_config
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -162,13 +162,13 @@ class Pool:
             for value in _next_to(parameter, config[parameter.name]):
                 wanted = {**config, parameter.name: value}
                 # The value may turn on other parameters: they have their first value.
-                yield self.space.draw(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
+                yield self.space.config_of(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
 
 
 def _listed(space: Space) -> list[Config] | None:
     """Return all configs of a space; None where they are more than `MOST`, or too many to look through."""
     # A space of few combinations is looked through at once, however few of them keep the constraints.
-    unconstrained = list(islice(replace(space, holds=every).configs(), MOST + 1))
+    unconstrained = list(islice(replace(space, holds=allow_all).configs(), MOST + 1))
     if len(unconstrained) <= MOST:
         return list(filter(space.holds, unconstrained))
     if space.combinations > MOST_COMBINATIONS:
@@ -221,9 +221,9 @@ def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield the places of configs by which ranges may grow: `config` with the next value of each range.
+    """Yield the places of the configs to probe so that a range grows: each is `config` with the next value of a range.
 
-    Only ranges count of which `config` has the largest value so far. The next value is the next in the list.
+    A range is left out unless `config` has its largest value so far. Values follow in the order of the study file.
 
     Args:
         pool: The configs, with all values that a range may grow to.

@@ -79,6 +79,9 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     cases = trainer.cases()
     chosen = select(cases, spec.cases)
     yield fine("trainer", f"{trainer.name}: {len(chosen)} of {number_of(len(cases), 'case')} selected")
+    for case in chosen:
+        if case.fault:
+            yield problem("case", f"{case.name}: {case.fault}")
     for glob in unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:

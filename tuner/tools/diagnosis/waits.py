@@ -176,7 +176,7 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Yield a cause where start-ups took at least a fifth of the complete trials' time: the change ends them all."""
+    """Yield a cause where start-ups took at least a fifth of the complete trials' time: the change avoids them all."""
     complete = facts.ended[TrialEnd.COMPLETE]
     if not complete.startup_s or complete.startup_s < 0.2 * complete.total_s:
         return

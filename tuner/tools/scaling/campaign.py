@@ -62,7 +62,7 @@ class MeasuredSubject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One measurement of a subject. Its teams run at the same time."""
+    """One measurement of a subject in one size and mode. Its teams run at the same time."""
 
     subject: MeasuredSubject
     size: int | None
@@ -71,9 +71,9 @@ class Run:
 
 
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure, in order: those that are `asked` for, or else the usual `COUNTS`.
+    """Return the numbers of GPUs to measure, in ascending order: those `asked` for, or else the usual `COUNTS`.
 
-    The latter end at the number of `visible` GPUs. 1 is always among them, because it is the baseline.
+    The usual ones end at the number of `visible` GPUs. 1 is always among the numbers, because it is the baseline.
     """
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
@@ -139,7 +139,7 @@ def scaling_runs(
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
-        """Yield a run of these teams for each subject and size; a single rank cannot measure links."""
+        """Yield a run of these teams for each subject and size. Only `joined` ranks can measure links."""
         for subject in subjects:
             if mode == "joined" or not subject.only_links:
                 for size in _sizes(subject, counts):
@@ -245,7 +245,7 @@ class _Together:
     """Keeps the probes of one run going until each has a long and steady window, so that none works alone for long.
 
     A window is steady once the standard error of its speed is small. The first iterations of a script are often slower
-    than the rest, which a longer window outweighs.
+    than later ones, so a longer window has a smaller error.
     """
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
@@ -383,7 +383,7 @@ def earlier_results(path: Path, blank: Results) -> Results:
 
 
 def _run_of(point: Measurement) -> tuple[object, ...]:
-    """Return a key of the run that measured a point: equal for the points of one run, different for other runs."""
+    """Return what identifies the run that measured a point: equal for the points of one run only."""
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 

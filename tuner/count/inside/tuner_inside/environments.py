@@ -17,6 +17,7 @@ class Environments:
     """The steps of the environments of this process."""
 
     def __init__(self):
+        """Begin before the first step."""
         self.steps = {}
         """The environment's id → its steps, times the environments that it holds."""
         self.feeds = {}

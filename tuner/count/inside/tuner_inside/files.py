@@ -41,7 +41,7 @@ def install():
     """
     if os.environ.get(FIRST) and not is_spawned():
         _state.update(thread=get_ident(), folder=os.getcwd())
-        # the parent of a forked process records all
+        # a forked process looks at nothing: no thread of it has the number 0, and its command line counts as read
         os.register_at_fork(after_in_child=lambda: _state.update(thread=0, argv=True))
         sys.addaudithook(_on_audit_event)
 
@@ -94,9 +94,10 @@ def _is_name_of(path, folder, name):
 
 @_guard
 def _on_exec(code):
-    """Record if code that begins to run may read the command line: code of the script or of its modules.
+    """Record that the script may read its command line, if `code`, which begins to run, mentions `argv`.
 
-    Code of Python, of installed libraries, and of the scripts in `PROGRAM_FOLDERS` is not looked at.
+    Only code of the script, of its own modules, and of texts that it executes counts: not that of Python, of installed
+    libraries, and of the scripts in `PROGRAM_FOLDERS`.
     """
     file = code.co_filename
     script = sys.argv[0] if getattr(sys, "argv", None) else ""
@@ -104,13 +105,13 @@ def _on_exec(code):
         return
     if file.startswith("<"):  # a text that is executed, or a frozen module of Python
         is_script = not file.startswith("<frozen")
-        is_looked_at = is_script and not _state["argv"]  # once is enough: a script may execute many texts
+        is_of_script = is_script and not _state["argv"]  # once is enough: a script may execute many texts
     else:
         is_script = os.path.abspath(file) == os.path.abspath(script)
-        is_looked_at = not file.startswith(STANDARD_LIBRARY) and not os.path.abspath(file).startswith(PROGRAM_FOLDERS)
+        is_of_script = not file.startswith(STANDARD_LIBRARY) and not os.path.abspath(file).startswith(PROGRAM_FOLDERS)
     # in an imported module, what is below `if __name__ == "__main__":` does not run, so only its functions are searched
     functions_only = not is_script and "__main__" in code.co_consts
-    if is_looked_at and _mentions_argv(code, functions_only):
+    if is_of_script and _mentions_argv(code, functions_only):
         record_argv_is_read()
 
 

@@ -33,6 +33,7 @@ class Loaders:
     """
 
     def __init__(self):
+        """Begin before the first batch."""
         self.batches = 0
         self.rows = 0
         """The samples of all batches."""
@@ -170,6 +171,7 @@ class Feed:
     __slots__ = ("batches", "dataset", "each", "has_ended", "is_by_sampler", "key", "left", "size", "trains")
 
     def __init__(self, iterator, batch):
+        """Learn of an iterator what its sampler and its first batch show."""
         sampler = getattr(iterator, "_index_sampler", None)
         batch_size = getattr(sampler, "batch_size", None)
         has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
@@ -196,14 +198,17 @@ class Feed:
         may join the samples of a batch into one sequence, or put the sequence's dimension first."""
 
     def _is_other_form(self, batch):
-        """Return whether the sampler's batch size shows that a batch's leading dimension is not that of its samples."""
+        """Return whether a batch's leading dimension is not that of its samples, by the batch size of the sampler.
+
+        It is not in three cases: the second dimension has the sampler's size, there is a single row, into which all
+        samples were joined, or there are more rows than the sampler gives. Fewer rows are a rank's part of a batch.
+        """
         rows = samples(batch)
         cannot_compare = self.each in (None, 1) or not rows
         if cannot_compare or rows == self.each or self.batches == 1:  # the only batch of a pass may be shorter
             return False
         tensor = first_tensor(batch)
         batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
-        # a single row: all samples joined into it; several rows, but fewer than the sampler's: a rank's part of a batch
         return batch_is_second or rows == 1 or rows > self.each
 
 
@@ -238,7 +243,7 @@ def _on_end(iterator):
 
 
 def _wrap(module):
-    """Wrap the step of a loader's iterator: it adds up the batches of steady steps, and looks at every other one."""
+    """Wrap the step of a loader's iterator, so that its batches count; in steady steps, they are only added up."""
     base, usual, is_grad_enabled = module._BaseDataLoaderIter, steady, sys.modules["torch"].is_grad_enabled
     own_next = base.__next__
 

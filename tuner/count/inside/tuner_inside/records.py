@@ -77,6 +77,8 @@ def guarded(part):
     """
 
     def decorate(function):
+        """Return the function in a wrapper that catches its errors."""
+
         @functools.wraps(function)
         def call(*args, **kwargs):
             """Call the function, unless an error has switched the part off."""

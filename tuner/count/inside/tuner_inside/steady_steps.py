@@ -29,6 +29,7 @@ class Steady:
     __slots__ = (*USUAL, *SUMS, "forwards_at_step", "batches_at_step", "open_rows", "due_s", "_settle")
 
     def __init__(self):
+        """Begin before the training is steady."""
         for name in (*USUAL, "_settle"):  # nothing is equal to None
             setattr(self, name, None)
         for name in SUMS:

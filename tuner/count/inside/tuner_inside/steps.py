@@ -28,6 +28,7 @@ class State:
     """The counts of all optimizers of this process, and what decides whether the training is steady."""
 
     def __init__(self):
+        """Begin before the first step of an optimizer."""
         self.tallies = {}
         """The id of an optimizer → its tally."""
         self.main = None
@@ -121,8 +122,8 @@ def _look_at_step(optimizer):
 def _begin_to_be_steady(tally, optimizer):
     """Let the training be steady from now on, if each of the last steps has made all counts larger by the same.
 
-    `steady_steps.py` says what that means. The training must also be plain: one optimizer, a known module and input, no
-    environments, and at most one loader.
+    `steady_steps.py` then adds up its steps. The training must also be plain: one optimizer, one backward pass for each
+    forward pass, a known module and input, no environments, and at most one loader.
     """
     totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.feeds, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _state.totals)]
@@ -131,11 +132,13 @@ def _begin_to_be_steady(tally, optimizer):
     module = tally.input_module and tally.input_module()
     forwards, backwards, joint, again, repeats, unlearnt, batches, *_ = growth
     feed = loaders.last_feed if batches else None
+    has_plain_passes = forwards > 0 and forwards == backwards and not joint and not unlearnt
+    is_feed_known = not batches or (feed is not None and feed.key is not None)
     can_be_added = (
-        forwards == backwards > 0 == joint == unlearnt
+        has_plain_passes
         and module is not None
         and tally.reading is not None
-        and bool(batches) == (feed is not None and feed.key is not None)
+        and is_feed_known
         and flops.is_over
         and len(_state.tallies) == 1
         and not environments.steps

@@ -18,6 +18,7 @@ class Training:
     """What was observed of the training of this process so far."""
 
     def __init__(self):
+        """Begin before the first step."""
         self.steps = 0
         self.losses = {}
         """Step → the losses whose gradients that step adds up, as `DeviceNumber`: to read one now would make a step
