@@ -104,12 +104,12 @@ def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity |
 def _disturbance(loss: float, own_loss: float) -> float:
     """Return the relative standard error of a ratio of speeds that other programs may have made too small.
 
-    Without them, each speed may be up to `1 + loss` times as large. All factors up to there are taken as equally
-    likely, and that of one config says nothing of the other's: waits may cost a training much or nothing. So the error
-    has the standard deviation of each factor, relative to its mean, and the ratio of the two means.
+    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `widened`. The factor of
+    one config says nothing of the other's, because waits may cost a training much or nothing. So the error has the
+    standard deviation of each factor, relative to its mean, and the ratio of the two means.
     """
-    means = 1.0 + loss / 2.0, 1.0 + own_loss / 2.0
-    scatter = (width / sqrt(12.0) / mean for width, mean in zip((loss, own_loss), means, strict=True))
+    means = 1.0 + loss * 2.0 / 3.0, 1.0 + own_loss * 2.0 / 3.0
+    scatter = (most / sqrt(18.0) / mean for most, mean in zip((loss, own_loss), means, strict=True))
     return hypot(*scatter, log(means[0] / means[1]))
 
 

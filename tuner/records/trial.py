@@ -261,8 +261,9 @@ class TrialRecord:
 def widened(value: float, error: float | None, loss: float) -> float | None:
     """Return the standard error of a value to print: wider where other programs may have made the value too small.
 
-    Without them, the value may be larger by up to `loss` times itself. All sizes up to there are taken as equally
-    likely, so the standard error is the largest difference divided by √3 (uniform distribution).
+    Without them, the value may be larger by up to `loss` times itself. The probability of a difference is taken to rise
+    in proportion to its size, because a training mostly waits for its slowest thread. The root mean square of the
+    difference is then the largest one divided by √2.
 
     Args:
         value: The value, which may be the mean of several readings.
@@ -270,7 +271,7 @@ def widened(value: float, error: float | None, loss: float) -> float | None:
         loss: The `possible_loss` of the reading, or its mean over the readings. More readings do not reduce it, because
             other programs mostly disturb all readings of a config alike.
     """
-    return None if error is None else math.hypot(error, value * loss / math.sqrt(3.0))
+    return None if error is None else math.hypot(error, value * loss / math.sqrt(2.0))
 
 
 def possible_loss(devices: Iterable[DeviceSummary]) -> float:
