@@ -18,6 +18,7 @@ from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
 from tuner.errors import StoreError
 from tuner.export.case_view import CaseView
+from tuner.export.findings import gain_text
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import ConfigRow
 from tuner.export.tables import best_by_case
@@ -75,7 +76,8 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
     ranked = {facts.view.name: facts for facts in gather(reader, folder).cases}
     reports = [ranked[view.name] for view in reader.cases]
     shown: list[dict[str, str]] = [dict(zip(COLUMNS, cells, strict=True)) for cells in table(reader)]
-    scripts = planned(folder, file)
+    printed = printed_plan(folder, file)
+    scripts = planned(printed)
     for view, row, facts, cells, exported in zip(
         reader.cases, reader.rows, reports, shown, best_by_case(reader).rows, strict=True
     ):
@@ -86,6 +88,9 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
             continue
         agrees_on_the_best(view, row.best, facts, cells, exported)
         assert scripts[view.name] == (row.best.trial, row.best.config)
+        of_case = printed.partition(f"# {view.name}: trial ")[2].partition("\n")[0]
+        assert of_case.partition("; the gain: ")[2] == (gain_text(row) if row.gain else "")
+        assert all(f"# {view.name}: {doubt}\n" in printed for doubt in row.doubts)
         named = set(re.findall(r"#(\d+) makes ", verdict(facts)))
         assert named == {str(other.trial) for other in (row.faster, row.fastest) if other}
         if row.default and row.default.config["num_envs"] == row.best.config["num_envs"]:
@@ -111,15 +116,20 @@ def table(reader: StudyReader) -> list[tuple[str, ...]]:
     return [row for row in rows if not row[0].endswith(", fastest")]
 
 
-def planned(folder: Path, file: Path) -> dict[str, tuple[int, dict[str, Any]]]:
-    """Return case → trial and config in the scripts of `tuner plan --best`."""
+def printed_plan(folder: Path, file: Path) -> str:
+    """Return what `tuner plan --best` prints, with each remark on one line."""
     study = folder / "demo.yaml"
     with study.open("w") as to:
         YAML(typ="safe").dump(STUDY, to)
     words = ["plan", "--study", study, "--best", "--storage", f"sqlite:///{file}", "--runs", folder]
     said = CliRunner().invoke(app, list(map(str, words)))
     assert said.exception is None or isinstance(said.exception, StoreError)
-    remarks = [line.removeprefix("# ").partition(": ") for line in said.stdout.splitlines() if line.startswith("# ")]
+    return re.sub(r"\n#  +", " ", said.stdout)
+
+
+def planned(printed: str) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Return case → trial and config in the scripts of `tuner plan --best`."""
+    remarks = [line.removeprefix("# ").partition(": ") for line in printed.splitlines() if line.startswith("# ")]
     numbers = {case: int(text.split("#")[1].split(":")[0]) for case, _, text in remarks if text.startswith("trial #")}
     configs = {case: json.loads(text) for case, _, text in remarks if text.startswith("{")}
     return {case: (number, configs[case]) for case, number in numbers.items()}

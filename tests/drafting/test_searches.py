@@ -252,7 +252,7 @@ def test_a_size_of_zero_is_none() -> None:
 
 
 def test_workers_of_unknown_number_are_the_example_and_a_list_is_none() -> None:
-    flags = (Flag(names=("num-workers",)), Flag(names=("hidden",), value="[64, 64]", typed=True))
+    flags = (Flag(names=("num-workers",)), Flag(names=("hidden",), typed=True))
     with pytest.raises(StudyError, match=r"such as --search num-workers=0,2,4,8 \(.*list it first"):
         found("train.py --hidden 64 64", flags=flags)
     with pytest.raises(StudyError, match="FLAG=VALUE,VALUE"):
@@ -268,9 +268,10 @@ def test_the_first_value_stands_for_an_unknown_one_of_the_script() -> None:
 
 
 def test_a_flag_of_several_values_needs_a_placeholder() -> None:
-    flags = (Flag(names=("hidden",), value="[64, 64]", typed=True),)
-    with pytest.raises(StudyError, match=r"values \[64, 64\]; type a placeholder .* --hidden \{hidden\}"):
-        found("train.py --hidden 64 64", "hidden=64,128", flags=flags)
+    flags = (Flag(names=("hidden",), typed=True), Flag(names=("lr",), typed=True, value="1"))
+    with pytest.raises(StudyError, match=r"values 64 -1; type a placeholder .* --hidden \{hidden\} -1"):
+        found("train.py --hidden 64 -1 --lr 1 run", "hidden=64,128", flags=flags)
+    assert found("train.py --hidden 64 -1 --lr 1 run", "lr=1,2", flags=flags).keys() == {"lr"}
     assert found("train.py --hidden {hidden} 64", "hidden=64,128", flags=flags)["hidden"].values == (64, 128)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_counts import COUNTED_TRAINING
 
+from tuner.cli.hints import heading_of_command
 from tuner.count import TrainingCounts
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseView
@@ -251,6 +252,7 @@ def test_what_short_probes_do_not_see_is_said_wherever_results_are_shown(
     shown = " ".join(map(str, beside_table(row)))
     assert said in shown
     assert bool(row.doubts) is bool(said)
+    assert heading_of_command(row).endswith("be no faster:" if "first pass" in said else "to copy:")
 
 
 def test_that_other_processes_worked_beside_the_best_is_a_doubt() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
-from tuner.drafting.command_lines import Setting
+from tuner.drafting.command_lines import Setting, words_of_value
 from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
@@ -135,10 +135,11 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
     """
     values = _split_option(text, known).values
     flag, in_script, setting = _named_flag(text, known)
-    if setting and in_script and in_script.is_list and setting.value[:1] not in {"[", "("}:  # `--hidden 64 64`
-        where = f"--{flag} {{{as_parameter(flag)}}}"
+    several = words_of_value(known.words, setting, known.flags) if setting and in_script else []
+    if len(several) > 1:
+        where = " ".join((f"--{flag}", f"{{{as_parameter(flag)}}}", *several[1:]))
         raise StudyError(
-            f"{text}: {flag} has the values {in_script.value}; type a placeholder for one, as in {where} …"
+            f"{text}: {flag} has the values {' '.join(several)}; type a placeholder for one, as in {where}"
         )
     # `batch_size`
     if values is None:

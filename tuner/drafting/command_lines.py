@@ -93,6 +93,17 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
     return typed + [pair for pair in without_dashes if not any(setting.is_called(pair.name) for setting in typed)]
 
 
+def words_of_value(words: Sequence[str], setting: Setting, flags: Sequence[Flag]) -> list[str]:
+    """Return the words of a setting's value: more than one for a flag with a list, as in `--hidden 64 64`.
+
+    The script's flag tells of a list: it is typed, and has no single value.
+    """
+    is_list = any(flag.typed and flag.value is None for flag in flags if flag.parameter == setting.parameter)
+    if not is_list or setting.word < 0:
+        return [setting.value]
+    return [setting.value, *takewhile(lambda word: not _is_flag(word), words[setting.word + 1 :])]
+
+
 def ranks(words: Sequence[str]) -> int | None:
     """Return the number of ranks on each machine that a command line asks for; None where no flag says it."""
     numbers = [setting for setting in settings(words) if setting.value.isdecimal()]

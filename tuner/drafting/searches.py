@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.count import Flag, TrainingCounts, as_parameter
-from tuner.drafting.command_lines import Setting, settings
+from tuner.drafting.command_lines import Setting, settings, words_of_value
 from tuner.errors import option
 from tuner.study import Value, launches, value_text
 
@@ -399,9 +399,9 @@ def balanced_sizes(batch_size: int, batches: int) -> tuple[int, ...]:
 
 def no_proposal(known: Known) -> str:
     """Return the message that no flag is known to be worth a search, with an example of naming one."""
-    lists = {flag.parameter for flag in known.flags if flag.is_list}
-    typed = (setting for setting in known.typed_settings.values() if setting.parameter not in lists)
-    numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
+    typed = known.typed_settings.values()
+    single = [setting for setting in typed if len(words_of_value(known.words, setting, known.flags)) == 1]
+    numbers = [setting for setting in single if setting.value.isdecimal() and int(setting.value) > 0]
     workers = next((flag for flag in known.flags if Role.WORKERS.has(flag.names[0]) and flag.value is None), None)
     example, named = "FLAG=VALUE,VALUE", "the command has no number; one inside the script cannot be varied"
     if workers and known.waits_for_data:

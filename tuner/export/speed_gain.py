@@ -131,6 +131,10 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
+FIRST_EPOCH = "in its first pass over the data alone"
+"""A part of the doubt that the best may be slower than a command whose later passes read from a cache."""
+
+
 def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
     """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
 
@@ -141,7 +145,7 @@ def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterato
         cached = (
             f"if later passes find the data in a cache, {name} is faster than that, and may be faster than the best"
         )
-        yield f"{name} was measured in its first pass over the data alone: {cached}"
+        yield f"{name} was measured {FIRST_EPOCH}: {cached}"
     shares = [_step_share(own), _step_share(best)]
     pause_notes = _pause_notes(own, best)
     if not pause_notes or all(shares):
