@@ -282,6 +282,10 @@ _FAILURES = (SQLAlchemyError, OSError, UnicodeError, StorageInternalError, Conne
 """What the database, its driver and its transactions raise."""
 
 
+_LAST_TABLE = "alembic_version"
+"""The table that Optuna makes last: where it exists, the others do, too."""
+
+
 class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
@@ -312,10 +316,10 @@ class Database:
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
         with self.errors_explained():
-            self._check_kind(begun=True)
+            tables = self._check_kind(begun=True)
             self._make_file()
             with self.lock():
-                self.storage = self._opened_storage(self._check_kind())
+                self.storage = self._opened_storage(tables if _LAST_TABLE in tables else self._check_kind())
         if not self._is_sqlite:  # before the server has answered once, nothing waits: its URL may be wrong
             retry_connecting(self.storage.engine, away_s, sleep)
         sessions = self.storage.rdb.scoped_session
@@ -440,14 +444,15 @@ class Database:
     def _check_kind(self, *, begun: bool = False) -> set[str]:
         """Return the names of the tables, before anything is written. Raises StoreError for another kind of database.
 
-        `begun`: whether another worker may be making Optuna's tables now. Then one of them is enough.
+        `begun`: whether another worker may be making Optuna's tables now. Then one of them is enough, until the last.
         """
         if self._is_sqlite and not Path(self._url.database or "").exists():
             return set()
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
         optuna_tables = {"studies", "trials", "version_info"}  # every database of Optuna has these
-        is_of_optuna = bool(tables & optuna_tables) if begun else tables >= optuna_tables
+        is_being_made = begun and _LAST_TABLE not in tables and bool(tables & optuna_tables)
+        is_of_optuna = is_being_made or tables >= optuna_tables
         if tables and not is_of_optuna:
             names = ", ".join(sorted(tables)[:5])
             raise StoreError(
@@ -462,8 +467,7 @@ class Database:
         """
         url = self._url.render_as_string(hide_password=False)
         try:
-            has_all = "alembic_version" in tables  # Optuna makes this table last
-            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=has_all))
+            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=_LAST_TABLE in tables))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
