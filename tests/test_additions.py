@@ -48,7 +48,7 @@ from tuner.export.tables import Sheet
 
 def device_seconds(study: StudyReader) -> Sheet:
     trials = [trial for trial in study.trials() if trial.probe.total_s]
-    seconds = [len(trial.devices) * trial.probe.total_s for trial in trials]
+    seconds = [len(trial.probe.devices) * trial.probe.total_s for trial in trials]
     rows = [{"trial": trial.number, "device_s": one} for trial, one in zip(trials, seconds, strict=True)]
     return Sheet(("trial", "device_s"), rows)
 """

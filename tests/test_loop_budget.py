@@ -14,7 +14,7 @@ from tuner.export.findings import Topic, findings
 from tuner.export.summary import summary
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
-from tuner.probe.result import FailureKind, ProbeResult
+from tuner.probe.result import STOPPED, FailureKind, ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED
@@ -79,7 +79,7 @@ def test_a_search_that_was_stopped_says_so_until_it_goes_on_or_ends(tmp_path: Pa
         return busy(plan, stop)
 
     optimized(tmp_path, 2 * PROBE_S, probe=watching)
-    assert "stopped early; rerun to resume" in said()
+    assert "limit of --hours; rerun to resume" in said()
     optimized(tmp_path, 100 * PROBE_S, probe=watching)
     assert "budget of 5 trials" in said()
     for trials in (100, 5):  # the search ends by itself, and a smaller budget then changes nothing
@@ -134,7 +134,13 @@ def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None
 
 def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
     assert stop(None).next is Next.INTERRUPTED
-    return failed(plan, FailureKind.INTERRUPTED)
+    return replace(failed(plan, FailureKind.INTERRUPTED), failure=STOPPED)
+
+
+def test_a_probe_that_the_end_of_the_time_cuts_says_so(tmp_path: Path) -> None:
+    optimized(tmp_path, 0.5 * PROBE_S, probe=cut)
+    (trial,) = view(tmp_path).trials
+    assert (trial.status, "time of the search was over" in trial.probe.detail) == ("interrupted", True)
 
 
 @pytest.mark.parametrize(

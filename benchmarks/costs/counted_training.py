@@ -50,7 +50,7 @@ class Counters:
             setattr(owner, name, self._either(counted, unwrap(counted)))
         self._other_engine = torch._C._ImperativeEngine()
         # half of the time is not counted, and a record comes after so many counted steps as in any other training
-        sys.modules["tuner_inside.steps"].TOLD_EVERY_S *= 2  # pyright: ignore[reportAttributeAccessIssue]
+        sys.modules["tuner_inside.steps"].RECORD_EVERY_S *= 2  # pyright: ignore[reportAttributeAccessIssue]
 
     def _either(self, counted: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

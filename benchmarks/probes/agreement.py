@@ -185,7 +185,7 @@ def chosen(space: Space, settings: Sequence[str]) -> list[Config]:
 
     Raises StudyError for a name or value that is not in the space.
     """
-    return [_changed(space, setting) for setting in settings] or space.seeds(1)[:1]
+    return [_changed(space, setting) for setting in settings] or space.start_configs(1)[:1]
 
 
 def _changed(space: Space, setting: str) -> Config:
@@ -195,8 +195,8 @@ def _changed(space: Space, setting: str) -> Config:
         wanted = {name: known[name][text] for name, text in changes.items()}
     except KeyError as error:
         raise StudyError(f"{setting}: {error} is not in the space of {', '.join(space.names)}") from error
-    seed = space.seeds(1)[0]
-    return space.draw(lambda parameter: wanted.get(parameter.name, seed.get(parameter.name, parameter.values[0])))
+    seed = space.start_configs(1)[0]
+    return space.config_of(lambda parameter: wanted.get(parameter.name, seed.get(parameter.name, parameter.values[0])))
 
 
 class Watching:

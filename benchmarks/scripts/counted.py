@@ -27,17 +27,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.scripts.commands import (
-    COMMANDS,
-    LIMIT_S,
-    ROOT,
-    SETTLE_S,
-    TOKENS,
-    Place,
-    plain_run,
-    prepared,
-    truth_of,
-)
+from benchmarks.scripts.commands import COMMANDS, LIMIT_S, ROOT, SETTLE_S, TOKENS, Place, plain_run, prepared, truth_of
 from benchmarks.scripts.judged import CLOSE_PCT, Told, Truth, off_pct, reason, verdict
 from tuner.count import Merger
 from tuner.devices.found import describe_machine, open_devices

@@ -75,7 +75,7 @@ class _Descent:
 
 def _changed(space: Space, config: Config, name: str, value: Value) -> Config:
     wanted = {**config, name: value}
-    return space.draw(lambda parameter: wanted.get(parameter.name, parameter.values[0]))
+    return space.config_of(lambda parameter: wanted.get(parameter.name, parameter.values[0]))
 
 
 def tpe(probing: Probing) -> None:
@@ -102,7 +102,7 @@ def _optuna(probing: Probing, sampler: BaseSampler, *, failed: float | None) -> 
     space, study = probing.ground.space, optuna.create_study(direction="maximize", sampler=sampler)
     while True:
         trial = study.ask()
-        config = space.draw(lambda parameter, trial=trial: _suggested(trial, parameter, ordered=failed is None))
+        config = space.config_of(lambda parameter, trial=trial: _suggested(trial, parameter, ordered=failed is None))
         step = probing.probe(config) if config in space else None
         trial.set_constraint(MEMORY, (step and step.row.verdict.constraint) or 0.0)
         trial.set_constraint(INELIGIBLE, 1.0 if step and step.row.verdict.ineligible else 0.0)
@@ -182,4 +182,4 @@ def _config(space: Space, chosen: dict[str, Any]) -> Config:
     def pick(parameter: Parameter) -> Any:
         return parameter.values[parameter.values.index(chosen[parameter.name])]
 
-    return space.draw(pick)
+    return space.config_of(pick)

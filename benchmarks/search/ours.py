@@ -11,7 +11,7 @@ from benchmarks.search.searching import Probing, Step
 from tuner.probe.metrics import largest_value
 from tuner.records.schema import COST, ERROR, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.choosing import Choice, History, Strategy
+from tuner.search.choosing import Choice, History, Strategy, confirmation
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.strategies import by_drawing
@@ -41,7 +41,8 @@ def _next(strategy: Strategy, history: History, probing: Probing) -> Choice | No
         probing.ended = None
         return answer
     probing.ended = answer.reason
-    return strategy.confirm(history, probing.price)
+    config = strategy.confirm(history, probing.price)
+    return confirmation(config) if config else None
 
 
 def gain(probing: Probing) -> None:

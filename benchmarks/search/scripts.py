@@ -136,7 +136,7 @@ class _Drawn:
         chosen = {name: usual(name, spec) for name, spec in self.space.items()}
         if "num_workers" in self.space:
             chosen["num_workers"] = draw.choice(self.space["num_workers"].values)
-        return space_of(self.space).draw(lambda parameter: chosen[parameter.name])  # pyright: ignore[reportArgumentType]
+        return space_of(self.space).config_of(lambda parameter: chosen[parameter.name])  # pyright: ignore[reportArgumentType]
 
     def _table(self, seed: int) -> Table:
         device = Device(name="cuda:0", model=self.card.model, mem_total_mib=self.card.mib)

@@ -6,7 +6,7 @@ import pytest
 
 from tuner.errors import TrainerError
 from tuner.study.spec import TrainerSpec
-from tuner.tools.checkup.importing import Imported, conflicts, import_all
+from tuner.tools.checkup.command_check import Imported, conflicts, import_all
 from tuner.trainers.base import Dependencies, Limit
 from tuner.trainers.mimickit import checkout
 from tuner.trainers.registry import open_trainer

@@ -218,8 +218,11 @@ def test_a_broken_case_is_listed_beside_the_scripts_and_marks_of_the_others(tune
     assert {name.strip(): mark.strip() for name, mark in marks.items()}.items() >= {
         ("add_lost", "broken"),
         ("amp_toy", "*"),
+        ("dof_toy", "not trainable"),
     }
     assert "lost_agent.yaml" in out
+    assert "dof_toy cannot run: args/dof_toy_args.txt names no agent_config" in out
+    assert "problem  case: add_lost: " in tuner("doctor", "--study", study)[1]
     code, out, err = tuner("plan", "--study", study, "--cases", "add_lost_args.txt,amp_toy_args.txt")
     assert (code, "# amp_toy: {" in out, "# add_lost" in out) == (2, True, False)
     assert "add_lost" in err

@@ -207,7 +207,8 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
             times = {"start_up_s": 40.0, "total_s": 100.0, "window_s": 50.0}
             tell(study, ask(study), ok(30.0), **times, devices=(summary,), warm=True, training=waiting)
         tell(study, ask(study), Verdict(state=TrialState.FAIL, status="interrupted", retry=True), total_s=100.0)
-        tell(study, ask(study), CRASH, total_s=100.0)
+        beside_others = replace(summary, util_mean_pct=None, others_mean_pct=40.0)
+        tell(study, ask(study), CRASH, total_s=100.0, devices=(beside_others,))
         workers = [trial.params["num_workers"] for trial in stored(database)]
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("update trials set datetime_start = '2026-11-21 08:' || (10 + 2 * number) || ':00'")
@@ -220,12 +221,13 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         "failed": 1,
         "interrupted": 1,
     }
-    assert found.facts.failures == {"crash": 1}
+    assert found.facts.failures == {"crash beside other programs": 1}
     assert found.facts.setup.loader_workers == mean_as_fact(workers, "database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
     assert found.facts.setup.data_wait == KnownFact(value=pytest.approx(0.2), source="database")
     assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.LOADING, Kind.FAILURES, Kind.GAPS]
+    assert "quiet machine" in found.causes[3].change
 
 
 def facts_of(printed: str) -> dict[str, str]:

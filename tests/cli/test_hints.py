@@ -127,11 +127,16 @@ def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault() -> None:
         assert "recover" not in line
 
 
-def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
-    (line,) = notes_beside_table([replace(summary(None), status="crash", ok=0)])
-    assert line.endswith(
-        "read the newest console.log under probes/walk; `tuner recover` searches for a config that runs"
-    )
+@pytest.mark.parametrize(
+    ("status", "first"),
+    [("crash", "read the newest console.log under probes/walk"), ("too_slow", "raise `probe.max_seconds`")],
+)
+def test_a_failure_may_be_a_config_s_fault_or_not(status: str, first: str) -> None:
+    (line,) = notes_beside_table([replace(summary(None), status=status, ok=0)])
+    assert first in line
+    assert line.endswith("; `tuner recover` searches for a config that runs")
+    (line,) = notes_beside_table([replace(summary(None), status=status, ok=0, ladder=None)])
+    assert "recover" not in line  # there are no smaller rungs
 
 
 def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:

@@ -3,14 +3,19 @@
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from ruamel.yaml import YAML
 from tests_cli import Tuner
+from tests_replays import scripted_plan
 
-from tuner.probe.result import FailureKind
+from tuner.cli.attempt import advice
+from tuner.probe.probe_plan import Device
+from tuner.probe.result import STOPPED, FailureKind, unlaunched
+from tuner.study.spec import ProbeSpec
 from tuner.study.study_file import load
 
 TRAINER = """
@@ -94,6 +99,10 @@ def test_a_try_shows_no_speed_that_is_unsure(tuner: Tuner, train: list[str], tmp
 def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
     _, out, _ = tuner("try", "--study", tried(train, r"step (?P<iteration>\d+)"))
     assert "to change: no samples were counted" in out
+    study, plan = load("tried.yaml"), scripted_plan(Path.cwd(), [Device(name="cpu:0", model="x")], ProbeSpec())
+    for is_counted in (False, True):  # inside, no pattern would count
+        (said, *_) = advice(study, replace(plan, is_counted=is_counted), unlaunched({}, STOPPED, ""), 0)
+        assert ("count: inside" in said, "`progress`" in said) == (is_counted, not is_counted)
     code, out, err = tuner("try", "--study", tried(train, r"stop (?P<iteration>\d+)"))
     assert code == 2
     assert "9 lines, 0 matched `progress`" in out

@@ -231,6 +231,18 @@ def test_an_error_of_a_command_in_a_job_is_one_line_and_needs_no_answer_of_slurm
     assert (out, err.startswith("tuner: "), err.count("tuner:"), "Traceback" in err) == ("", True, 1, False)
 
 
+def test_the_log_of_a_job_says_that_its_limit_of_time_has_stopped_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tuner.cli.main.main", lambda: signal.raise_signal(signal.SIGUSR2))
+    monkeypatch.setattr(sys, "argv", [])
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGUSR2)}
+    RunInJob(["worker"], requeue=False)()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert "slurm.time_min" in capsys.readouterr().out
+
+
 def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submission = pytest.importorskip("submitit.core.utils").DelayedSubmission
     (tmp_path / "bin").mkdir()

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tuner.cli.slurm_job import device_names, job_options, script_header
+from tuner.cli.slurm import device_names, job_options, script_header
 from tuner.errors import StudyError
 from tuner.study.spec import SlurmSpec
 
@@ -21,6 +21,7 @@ def test_a_job_is_one_task_with_all_its_gpus() -> None:
         "#SBATCH --cpus-per-task=64",
         "#SBATCH --mem=500G",
         "#SBATCH --time=90",
+        "# --time is that of a job of the search (slurm.time_min); a training may need more",
     ]
 
 

@@ -226,7 +226,7 @@ def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path
 
 def test_steps_that_are_alike_are_counted_exactly_between_two_records(counted: Any) -> None:
     _, records = counted("""
-        sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 1e9
+        sys.modules["tuner_inside.steps"].RECORD_EVERY_S = 1e9
         for number, (batch,) in enumerate(DataLoader(TensorDataset(torch.ones(303, 4)), batch_size=5)):
             optimizer.zero_grad()
             model(batch).sum().backward()
@@ -254,7 +254,7 @@ def test_a_wrapper_that_goes_does_not_end_the_counting(counted: Any) -> None:
 
 
 UNUSUAL = """
-    sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 1e9
+    sys.modules["tuner_inside.steps"].RECORD_EVERY_S = 1e9
     batches = iter(DataLoader(TensorDataset(torch.ones(5000, 4)), batch_size=5))
     for number in range(200):
         optimizer.zero_grad()
@@ -284,7 +284,7 @@ def test_steady_steps_with_further_passes_are_counted_exactly(counted: Any) -> N
 
 def test_an_accumulation_that_changes_is_counted_exactly_once_steps_are_alike(counted: Any) -> None:
     output, records = counted("""
-        sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 1e9
+        sys.modules["tuner_inside.steps"].RECORD_EVERY_S = 1e9
         rows = 0
         for number in range(60):
             optimizer.zero_grad()
@@ -340,7 +340,7 @@ def test_a_plain_module_that_only_holds_others_ends_no_counting(counted: Any) ->
 
 def test_a_tensor_that_is_given_again_in_later_steps_is_noticed(counted: Any) -> None:
     _, records = counted("""
-        sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 0
+        sys.modules["tuner_inside.steps"].RECORD_EVERY_S = 0
         train(model, steps=20)
         given = torch.ones(5, 4)
         for _ in range(20):

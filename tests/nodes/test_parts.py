@@ -9,7 +9,7 @@ from tests_replays import scripted_plan
 
 from tuner.errors import OutputError
 from tuner.nodes.agent import part_of_plan
-from tuner.nodes.messages import Part
+from tuner.nodes.watcher import Part
 from tuner.probe import Device, ProbePlan
 from tuner.study.spec import ProbeSpec
 

@@ -11,9 +11,9 @@ import pytest
 from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
-from tuner.nodes.messages import Word
 from tuner.nodes.processes import Waits
 from tuner.nodes.source import Nodes
+from tuner.nodes.watcher import Word
 from tuner.probe import Answer, FailureKind, Next, ProbeResult
 from tuner.running.prober import prober_on
 from tuner.study.spec import ProbeSpec

@@ -11,9 +11,9 @@ from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, OutputError, TrainerError
-from tuner.nodes.messages import SILENT_S, Part, Word
 from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Waits
 from tuner.nodes.source import Nodes
+from tuner.nodes.watcher import SILENT_S, Part, Word
 from tuner.probe import ProbePlan
 from tuner.study.spec import ProbeSpec
 

@@ -17,11 +17,10 @@ from tests_nodes import CPU_SPEC, fake_nodes
 from tests_replays import FakeClock, scripted_plan
 
 from tuner.errors import DeviceError, LaunchError, TrainerError
-from tuner.nodes.agent import node_lock, serve
-from tuner.nodes.messages import SILENT_S, Mailbox, Opening, Part, Word, packed
+from tuner.nodes.agent import Mailbox, node_lock, serve
 from tuner.nodes.processes import NodeProcesses
 from tuner.nodes.source import Nodes, allocated_hosts
-from tuner.nodes.watcher import srun
+from tuner.nodes.watcher import SILENT_S, Opening, Part, Word, packed, srun
 from tuner.probe import Device, OutputLine, ProbePlan
 from tuner.study.spec import ProbeSpec
 

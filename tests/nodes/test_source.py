@@ -14,10 +14,9 @@ from tests_nodes import SPEC, TWO, FakeCluster, fake_nodes
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.nodes.messages import Opening, Word
 from tuner.nodes.processes import Waits
 from tuner.nodes.source import Nodes, allocated_hosts
-from tuner.nodes.watcher import MOST_DRIFT, NodeClock, on_our_clock
+from tuner.nodes.watcher import MOST_DRIFT, NodeClock, Opening, Word, on_our_clock
 from tuner.study.spec import ProbeSpec, StudySpec
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.evidence import Evidence
+from tuner.probe.evidence import COMPILING, Evidence
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
@@ -112,7 +112,7 @@ def test_breaches_that_follow_each_other_end_the_probe_while_they_go_on() -> Non
     ("end", "over", "enough"),
     [
         (ProbeEnd.EXITED, "the trainer ended with exit code 0,", FailureKind.NO_READING),
-        (ProbeEnd.OUT_OF_TIME, "the time limit came", FailureKind.TOO_SLOW),
+        (ProbeEnd.OUT_OF_TIME, "the time limit of 420 s (see probe.max_seconds) came", FailureKind.TOO_SLOW),
     ],
 )
 def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
@@ -125,6 +125,16 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
     assert short.kind is enough
     assert "2" in short.detail
     assert short.detail.endswith("the last line: iter 2")
+
+
+def test_a_start_that_ended_among_kernels_that_are_compiled_says_so() -> None:
+    lines = [
+        "Module mujoco_warp._src.solver 3c43493 load on device 'cuda:0' took 17976.84 ms  (compiled)",
+        "Module mujoco_warp._src.solver 3c43493 load on device 'cuda:1' took 0.46 ms  (cached)",
+    ]
+    cut = named(lines=lines, end=ProbeEnd.OUT_OF_TIME)
+    assert (cut.kind, cut.rule) == (FailureKind.TOO_SLOW, COMPILING)
+    assert named(lines=lines[1:], end=ProbeEnd.OUT_OF_TIME).rule == "time limit"
 
 
 @pytest.mark.parametrize(

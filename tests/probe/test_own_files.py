@@ -20,7 +20,7 @@ from tests_replays import scripted_plan
 from tuner.errors import TrainerError
 from tuner.probe.own_files import (
     Copies,
-    Keeping,
+    ProtectionMeans,
     View,
     clean_up,
     folders_of,
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
     return training
 
 
-NO_VIEWS = Keeping(has_views=False)
+NO_VIEWS = ProtectionMeans(has_views=False)
 
 
 def plan_of(folder: Path, wait_s: float = 0.0) -> ProbePlan:
@@ -137,7 +137,7 @@ def store() -> Iterator[Path]:
 
 @pytest.mark.parametrize("way", [View, Copies])
 def test_nothing_is_left_of_a_view_or_of_copies(folder: Path, store: Path, way: Callable[..., View | Copies]) -> None:
-    protection = way([folder], folder / "runs/probe", Keeping(temporary=(store,)))
+    protection = way([folder], folder / "runs/probe", ProtectionMeans(temporary=(store,)))
     assert len(list(store.iterdir())) == 1
     protection.close()
     protection.close()
@@ -181,9 +181,9 @@ HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tuner.probe.own_files import Copies, Keeping
+from tuner.probe.own_files import Copies, ProtectionMeans
 folder, store = map(Path, sys.argv[2:4])
-copies = Copies([folder], folder / "runs/probe", Keeping(temporary=(store,), ended_within_s=float(sys.argv[4])))
+copies = Copies([folder], folder / "runs/probe", ProtectionMeans(temporary=(store,), ended_within_s=float(sys.argv[4])))
 print("copied", flush=True)
 input()
 """
@@ -280,7 +280,7 @@ def test_the_folder_of_the_probe_itself_is_no_file_of_the_person(tmp_path: Path)
 
 def test_a_folder_with_files_of_another_group_has_no_view(folder: Path) -> None:
     """In a user namespace, such a file cannot be written: `Value too large for defined data type`."""
-    protection = protected([folder], folder / "runs/probe", Keeping(user=4711, group=4712))
+    protection = protected([folder], folder / "runs/probe", ProtectionMeans(user=4711, group=4712))
     assert isinstance(protection, Copies)
     protection.close()
 
@@ -290,7 +290,7 @@ def test_a_view_says_nothing(folder: Path) -> None:
 
 
 def test_where_neither_can_be_had_the_probe_still_runs_and_the_person_is_warned(folder: Path) -> None:
-    nowhere = Keeping(temporary=())
+    nowhere = ProtectionMeans(temporary=())
     assert protected([folder], folder / "runs/probe", nowhere) is None
     said = warning([folder], folder / "runs/probe", nowhere) or ""
     assert "a probe may overwrite files" in said

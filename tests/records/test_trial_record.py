@@ -22,12 +22,12 @@ TOOK = {START_S: 30.0, RUN_S: 40.0, MEMORY_SHARE: 0.25}
 )
 def test_a_probe_with_a_number(kept: dict[str, Any], devices: str) -> None:
     trial = read(kept)
-    assert (trial.measured_on, trial.cost, trial.failure, trial.ran) == (devices, TOOK, None, False)
+    assert (trial.measured_on, trial.cost, trial.failure, trial.failed_after_start) == (devices, TOOK, None, False)
 
 
 def test_a_probe_that_failed_has_a_kind_and_no_cost() -> None:
     trial = read({PROBE: {**RECORD, "status": "too_slow"}}, state=FAIL)
-    assert (trial.failure, trial.cost, trial.ran) == ("too_slow", {}, True)
+    assert (trial.failure, trial.cost, trial.failed_after_start) == ("too_slow", {}, True)
 
 
 def test_missing_memory_is_a_failure_whatever_else_is_kept() -> None:
@@ -63,7 +63,7 @@ def test_a_number_that_nothing_measures_is_unknown() -> None:
 def test_a_trial_that_runs_says_nothing() -> None:
     trial = read({}, state=RUNNING)
     assert [trial.status, trial.failure, trial.total_s, trial.origin, trial.error] == [None] * 5
-    assert not any([trial.warm, trial.cost, trial.ran, trial.retry, trial.confirms, trial.is_barred])
+    assert not any([trial.warm, trial.cost, trial.failed_after_start, trial.retry, trial.confirms, trial.is_barred])
 
 
 def test_what_earlier_versions_counted_beside_a_probe_is_ignored() -> None:

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+import pytest
 from tests_scaling import scaled
 
 from tuner.devices.found import Link
@@ -41,6 +42,24 @@ def test_routes_follow_the_topology() -> None:
         ([], False, ("gloo",)),
     ]:
         assert routes(pairs, on_gpu=on_gpu) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "over_nvlink", "over_pcie"),
+    [
+        ({"NCCL_P2P_DISABLE": "1"}, ("host",), ("host",)),
+        ({"NCCL_P2P_DISABLE": "0"}, ("nvlink", "host"), ("p2p", "host")),
+        ({"NCCL_P2P_LEVEL": "LOC"}, ("host",), ("host",)),
+        ({"NCCL_P2P_LEVEL": "PIX"}, ("nvlink", "host"), ("nccl", "host")),  # the driver tells no switches
+        ({"NCCL_SHM_DISABLE": "1"}, ("nvlink",), ("p2p",)),
+        ({"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, ("nccl",), ("nccl",)),  # over the network
+    ],
+)
+def test_a_route_that_nccl_is_told_not_to_take_is_not_measured(
+    variables: dict[str, str], over_nvlink: tuple[str, ...], over_pcie: tuple[str, ...]
+) -> None:
+    found = [routes([link(nvlink=nvlink)], on_gpu=True, variables=variables) for nvlink in (True, False)]
+    assert found == [over_nvlink, over_pcie]
 
 
 def test_a_program_is_started_once_for_all_that_it_serves() -> None:

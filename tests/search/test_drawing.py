@@ -58,7 +58,7 @@ def launch(config: Config) -> str:
 
 
 def test_seeds_come_first_and_in_order() -> None:
-    seeds = SPACE.seeds(3)
+    seeds = SPACE.start_configs(3)
     assert list(Search(seeds=3).rest(busy, len(seeds))) == seeds
 
 
@@ -150,7 +150,7 @@ def test_a_trial_dropped_before_its_config_was_whole_does_not_count(params: Conf
     dropped = create_trial(state=TrialState.FAIL, params=params, distributions=kinds, user_attrs={RETRY: True})
     search.study.add_trial(dropped)
     asked = list(search.rest(busy))
-    assert asked[:4] == SPACE.seeds(2)
+    assert asked[:4] == SPACE.start_configs(2)
     assert len({launch(config) for config in asked}) == len(asked) == LAUNCHES
 
 
@@ -168,7 +168,7 @@ def test_a_resumed_search_goes_on_where_it_was(kind: Literal["tpe", "random"]) -
     while not search.ended:
         search.resume()
         asked += search.rest(busy, 20)
-    assert asked[:4] == SPACE.seeds(2)
+    assert asked[:4] == SPACE.start_configs(2)
     assert len({launch(config) for config in asked}) == len(asked) == LAUNCHES
 
 

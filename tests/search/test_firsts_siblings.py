@@ -47,7 +47,7 @@ def seeded(kind: Literal["tpe", "random"] = "tpe", **best: Config) -> Strategy:
 
 @pytest.mark.parametrize("kind", ["tpe", "random"])
 def test_the_siblings_best_come_before_the_seeds_and_nothing_twice(kind: Literal["tpe", "random"]) -> None:
-    seeds = USUAL.seeds(2)
+    seeds = USUAL.start_configs(2)
     firsts = [at(16, "hiutil"), seeds[1]]
     search = Search(USUAL, seeded(kind, amp_a=firsts[0], add_b=firsts[1]))
     asked = search.probe(20)
@@ -63,12 +63,12 @@ def test_gain_begins_with_them_too() -> None:
 
 def test_what_is_not_in_the_space_is_skipped() -> None:
     search = Search(USUAL, seeded(amp_a=at(128), amp_b={"num_envs": 48}, amp_c=at(32)))
-    assert search.probe(2) == [at(32), USUAL.seeds(2)[0]]
+    assert search.probe(2) == [at(32), USUAL.start_configs(2)[0]]
 
 
 def test_equal_launches_are_probed_once() -> None:
     search = Search(USUAL, seeded(amp_a=at(32), amp_b=at(32, pruner_patience=2), amp_c=at(16)))
-    assert search.probe(3) == [at(32), at(16), USUAL.seeds(2)[0]]
+    assert search.probe(3) == [at(32), at(16), USUAL.start_configs(2)[0]]
 
 
 def test_what_cannot_fit_any_more_is_skipped() -> None:
@@ -83,14 +83,14 @@ def test_a_resumed_search_repeats_none_and_a_sibling_has_one_turn() -> None:
     search = Search(USUAL, seeded(amp_a=at(32), amp_b=at(16)))
     assert search.probe(1) == [at(32)]
     search.strategy = seeded(amp_a=at(32, num_workers=2, prefetch_factor=2), amp_b=at(16))
-    assert search.probe(2) == [at(16), USUAL.seeds(2)[0]]
+    assert search.probe(2) == [at(16), USUAL.start_configs(2)[0]]
     search.strategy = seeded(amp_a=at(64), amp_b=at(8))
-    assert search.probe(1) == [USUAL.seeds(2)[1]]
+    assert search.probe(1) == [USUAL.start_configs(2)[1]]
 
 
 def test_two_workers_do_not_probe_the_same() -> None:
     search = Search(USUAL, seeded(amp_a=at(32), amp_b=at(16)))
-    assert [search.ask()[1] for _ in range(3)] == [at(32), at(16), USUAL.seeds(2)[0]]
+    assert [search.ask()[1] for _ in range(3)] == [at(32), at(16), USUAL.start_configs(2)[0]]
 
 
 def test_a_first_that_was_interrupted_is_asked_again() -> None:
@@ -98,7 +98,7 @@ def test_a_first_that_was_interrupted_is_asked_again() -> None:
     trial, _ = search.ask()
     trial.set_user_attr(RETRY, True)
     search.study.tell(trial, state=TrialState.FAIL)
-    assert search.probe(2) == [at(32), USUAL.seeds(2)[0]]
+    assert search.probe(2) == [at(32), USUAL.start_configs(2)[0]]
 
 
 def test_a_retry_keeps_the_name_of_the_sibling() -> None:

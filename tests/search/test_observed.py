@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.records.schema import PROBE
+from tuner.records.schema import PROBE, RETRY
 from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
@@ -51,6 +51,12 @@ def test_iterations_that_were_too_slow_leave_fewer_updates_open() -> None:
     ]
 
 
+def test_what_was_too_slow_and_is_tried_again_closes_nothing() -> None:
+    again = failure("too_slow")
+    again.set_user_attr(RETRY, True)
+    assert closed(again) == []
+
+
 def test_a_crash_closes_nothing_but_itself() -> None:
     assert closed(failure("crash", ran=True)) == []
 
@@ -72,4 +78,4 @@ def test_a_failure_for_any_cause_is_counted_and_an_interruption_is_not() -> None
     ids=["no iteration", "iterations", "hardly any", "session not ready", "session open"],
 )
 def test_what_took_the_time_is_read_off_the_record(record: dict[str, Any], ran: bool) -> None:
-    assert TrialRecord(probe=ProbeRecord(**record)).ran is ran
+    assert TrialRecord(probe=ProbeRecord(**record)).failed_after_start is ran

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests_space import USUAL
 
 from tuner.search.observed import amounts
-from tuner.study.cases import Case, lending_order, likeness, most_similar
+from tuner.study.cases import Case, most_similar, search_order, similarity
 
 CASES = [
     "add_g1",
@@ -36,15 +36,15 @@ def test_the_most_similar_cases_come_first() -> None:
 
 
 def test_one_case_of_each_robot_and_method_comes_first() -> None:
-    ordered = [case.name for case in lending_order([Case(name=name) for name in CASES])]
+    ordered = [case.name for case in search_order([Case(name=name) for name in CASES])]
     assert ordered[:4] == ["add_g1", "amp_humanoid", "ase_humanoid_sword_shield", "deepmimic_pi_plus_ppo"]
     assert sorted(ordered) == sorted(CASES)
 
 
 @given(st.lists(NAMES, max_size=8, unique=True))
 def test_each_case_that_is_like_no_earlier_case_comes_before_those_that_are_like_one(names: list[str]) -> None:
-    ordered = lending_order([Case(name=name) for name in names])
-    alike = [any(likeness(case, other) for other in ordered[:place]) for place, case in enumerate(ordered)]
+    ordered = search_order([Case(name=name) for name in names])
+    alike = [any(similarity(case, other) for other in ordered[:place]) for place, case in enumerate(ordered)]
     assert alike == sorted(alike)
 
 
@@ -58,7 +58,7 @@ def test_same_method_and_robot_come_before_same_robot_before_same_method(case: s
     ranked = most_similar(mine, known)
     assert case not in ranked
     assert set(ranked) <= set(others)
-    kinds = [rank[0] for other in ranked if (rank := likeness(mine, Case(name=other)))]
+    kinds = [rank[0] for other in ranked if (rank := similarity(mine, Case(name=other)))]
     assert kinds == sorted(kinds, reverse=True)
     assert all(
         Case(name=other).method == Case(name=case).method
@@ -70,10 +70,10 @@ def test_same_method_and_robot_come_before_same_robot_before_same_method(case: s
 @given(case=NAMES, other=NAMES)
 def test_likeness_is_mutual_and_nothing_is_liker_than_itself(case: str, other: str) -> None:
     mine, its = Case(name=case), Case(name=other)
-    assert likeness(mine, its) == likeness(its, mine)
-    own = likeness(mine, mine)
+    assert similarity(mine, its) == similarity(its, mine)
+    own = similarity(mine, mine)
     assert own is not None
-    assert (likeness(mine, its) or (0, 0.0)) <= own
+    assert (similarity(mine, its) or (0, 0.0)) <= own
 
 
 def test_a_trainer_may_say_what_its_cases_are_like_whatever_their_names() -> None:

@@ -53,7 +53,7 @@ def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: Case
     assert patient != first.config
     newest = study.history().newest(patient)
     assert newest
-    assert newest.metrics == {"samples_per_s": 900.0}
+    assert newest.probe.metrics == {"samples_per_s": 900.0}
     assert study.history().newest({**first.config, "num_envs": 8}) is None
 
 

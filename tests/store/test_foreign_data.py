@@ -30,7 +30,7 @@ def test_trials_of_another_program_are_left_out(database: Database, url: str) ->
     theirs.enqueue_trial({"num_envs": 5})
     study = case_study(database)
     assert (study.history().finished, study.incumbent()) == (0, None)
-    assert probe(study, ok(50.0), 3) == USUAL.seeds(2)[:3]
+    assert probe(study, ok(50.0), 3) == USUAL.start_configs(2)[:3]
     theirs.optimize(lambda trial: 99.0, n_trials=1)
     assert (study.history().finished, study.history().running, study.incumbent()) == (3, 0, 50.0)
     (row,) = StudyReader(connect(url), "demo").rows

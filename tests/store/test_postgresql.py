@@ -6,20 +6,7 @@ import pandas as pd
 import pytest
 from sqlalchemy import create_engine, text
 from tests_space import USUAL
-from tests_store import (
-    OUT_OF_MEMORY,
-    RETRY,
-    Team,
-    ask,
-    case_study,
-    identity,
-    ok,
-    opened,
-    probe,
-    repeats,
-    states,
-    tell,
-)
+from tests_store import OUT_OF_MEMORY, RETRY, Team, ask, case_study, identity, ok, opened, probe, repeats, states, tell
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
@@ -60,7 +47,7 @@ def test_a_study_begins_ends_and_resumes_trials_and_refuses_other_settings(serve
     name = "other/amp_walk"
     with opened(server) as database:
         study = case_study(database, name=name)
-        assert probe(study, OUT_OF_MEMORY) == USUAL.seeds(2)[:1]
+        assert probe(study, OUT_OF_MEMORY) == USUAL.start_configs(2)[:1]
         asked = ask(study)
         assert study.report(asked, 1, 50.0) is False
         tell(study, asked, RETRY)
@@ -106,7 +93,7 @@ def test_a_study_is_exported(server: str, tmp_path: Path) -> None:
     trials = pd.read_csv(tmp_path / "trials.tsv", sep="\t")
     assert list(trials["status"]) == ["ok", "ok", "ok", "gpu_oom"]
     best = pd.read_csv(tmp_path / "best_by_case.tsv", sep="\t")
-    assert (list(best["case"]), list(best["num_envs"])) == (["amp_walk"], [USUAL.seeds(2)[1]["num_envs"]])
+    assert (list(best["case"]), list(best["num_envs"])) == (["amp_walk"], [USUAL.start_configs(2)[1]["num_envs"]])
 
 
 def test_text_that_no_database_can_store_is_made_storable(server: str) -> None:

@@ -67,7 +67,7 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
-    assert probe(study, ok(50.0), 4) == USUAL.seeds(2)
+    assert probe(study, ok(50.0), 4) == USUAL.start_configs(2)
 
 
 def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
@@ -77,7 +77,7 @@ def test_a_resumed_study_goes_on_where_it_was(url: str) -> None:
             study = case_study(database)
             assert study.history().finished == len(asked)
             asked += probe(study, ok(50.0), 3)
-    assert asked[:4] == USUAL.seeds(2)
+    assert asked[:4] == USUAL.start_configs(2)
     assert not repeats(asked)
 
 
@@ -303,6 +303,7 @@ def test_another_space_is_refused_with_what_changed(database: Database) -> None:
         )
 
 
+TOO_SLOW = Verdict(state=TrialState.PRUNED, status="too_slow")
 OTHER = {"trainer": {"name": "command", "command": "train --all"}, "source": "nvml"}
 
 
@@ -319,6 +320,15 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
         case_study(database)
 
 
+def test_what_was_too_slow_is_probed_again_once_its_time_limit_is_raised(database: Database) -> None:
+    limits = (100.0, 100.0, 200.0, 150.0)  # raised once
+    asked = [
+        probe(case_study(database, case=replace(CASE, max_seconds=seconds)), verdict)[0]
+        for seconds, verdict in zip(limits, (TOO_SLOW, ok(50.0), TOO_SLOW, ok(50.0)), strict=True)
+    ]
+    assert (asked[2], repeats(asked)) == (asked[0], [asked[0]])
+
+
 def test_environment_variables_must_stay_except_where_an_earlier_version_stored_none() -> None:
     now = {"objective": "util", "variables": {"OMP_NUM_THREADS": "1"}}
     assert list(differences({"objective": "util", "variables": {}}, now)) == [
@@ -331,7 +341,7 @@ def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters
     smaller = Space((replace(ladder, values=(8, 16)), *others))
-    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.seeds(1)[:1]
+    assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.start_configs(1)[:1]
 
 
 @pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=TrialState.PRUNED, status="pruned")])
@@ -360,7 +370,7 @@ def test_each_case_has_a_study_of_its_own(database: Database, study: CaseStudy) 
     probe(study, ok(50.0), 3)
     second = case_study(database, name="demo/run", known=identity(objective="samples_per_s"))
     assert (second.history().finished, second.incumbent()) == (0, None)
-    assert probe(second, ok(9.0)) == USUAL.seeds(2)[:1]
+    assert probe(second, ok(9.0)) == USUAL.start_configs(2)[:1]
     assert states(database) == {"COMPLETE": 3}
 
 

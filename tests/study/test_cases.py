@@ -6,7 +6,8 @@ from tuner.study.cases import Case, select
 CASES = [
     Case(name="deepmimic_pi_plus_ppo"),
     Case(name="amp_pi_plus"),
-    Case(name="view_pi_plus", trainable=False),
+    Case(name="view_pi_plus", trainable=False, mode="test"),
+    Case(name="dof_pi_plus", trainable=False, fault="it names no agent"),
     Case(name="amp_humanoid"),
 ]
 
@@ -26,11 +27,11 @@ def test_globs_choose_trainable_cases_in_case_order() -> None:
 
 def test_every_pattern_without_a_trainable_case_is_named() -> None:
     with pytest.raises(StudyError) as refusal:
-        select(CASES, ["amp_*", "view_*", "AMP_*", "ase.txt"])
+        select(CASES, ["amp_*", "view_*", "AMP_*", "ase.txt", "dof_pi_plus"])
     message = str(refusal.value)
-    assert "no trainable case matches 'view_*', 'AMP_*', 'ase.txt'" in message
-    assert "amp_pi_plus" in message
-    assert "view_pi_plus" not in message
+    assert "no trainable case matches 'view_*', 'AMP_*', 'ase.txt', 'dof_pi_plus'" in message
+    assert "view_pi_plus is no training (mode test), dof_pi_plus is no training (it names no agent)" in message
+    assert "knows deepmimic_pi_plus_ppo, amp_pi_plus, amp_humanoid (" in message
 
 
 def test_of_many_cases_the_first_are_named() -> None:

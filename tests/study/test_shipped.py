@@ -33,7 +33,7 @@ def test_the_shipped_studies_load_for_every_case_and_device() -> None:
                 narrow = narrowed(spec, case, device)
                 space = narrow.build_space()
                 assert {"num_envs", "agent_variant"} <= set(space.names)
-                assert len(space.seeds(narrow.search.seeds_per_variant)) <= narrow.search.trials
+                assert len(space.start_configs(narrow.search.seeds_per_variant)) <= narrow.search.trials
 
 
 def test_the_demo_without_a_gpu_tries_every_way_to_load_data_within_its_trials() -> None:

@@ -127,7 +127,7 @@ def test_a_space_has_the_configs_that_it_holds_whatever_is_made_of_it(space: Spa
 
 @given(spaces(), st.data())
 def test_what_is_drawn_is_in_the_space(space: Space, data: st.DataObject) -> None:
-    drawn = space.draw(lambda parameter: data.draw(st.sampled_from(parameter.values)))
+    drawn = space.config_of(lambda parameter: data.draw(st.sampled_from(parameter.values)))
     assert drawn in space
     assert drawn in list(space.configs())
 
@@ -169,7 +169,7 @@ def test_a_parameter_goes_with_the_one_it_hangs_on() -> None:
 
 @given(spaces(), st.integers(1, 6))
 def test_seeds_are_distinct_configs_of_the_space(space: Space, per_variant: int) -> None:
-    seeds = space.seeds(per_variant)
+    seeds = space.start_configs(per_variant)
     assert seeds
     assert all(seed in space for seed in seeds)
     assert [seed for position, seed in enumerate(seeds) if seed in seeds[:position]] == []
@@ -181,7 +181,7 @@ def test_seeds_start_with_the_largest_rungs_then_the_smallest(space: Space, per_
     rungs, variants = space.values(LADDER), space.values(VARIANT)
     ends = list(dict.fromkeys((rungs[-1], rungs[0])))[:per_variant] if rungs else [None]
     expected = [(rung, variant) for rung in ends for variant in (variants or (None,))]
-    seeds = [(seed.get(LADDER), seed.get(VARIANT)) for seed in space.seeds(per_variant)]
+    seeds = [(seed.get(LADDER), seed.get(VARIANT)) for seed in space.start_configs(per_variant)]
     assert seeds[: len(expected)] == expected
     for variant in variants:
         assert len([seed for seed in seeds if seed[1] == variant]) == (min(per_variant, len(rungs)) if rungs else 1)
@@ -189,8 +189,8 @@ def test_seeds_start_with_the_largest_rungs_then_the_smallest(space: Space, per_
 
 def test_seeds_halve_the_widest_gap_of_a_ladder() -> None:
     ladder = Space((Parameter(name=LADDER, values=tuple(range(1, 10))), Parameter(name="batch_size", values=(2, 1))))
-    assert [seed[LADDER] for seed in ladder.seeds(5)] == [9, 1, 5, 7, 3]
-    assert {seed["batch_size"] for seed in ladder.seeds(5)} == {2}
+    assert [seed[LADDER] for seed in ladder.start_configs(5)] == [9, 1, 5, 7, 3]
+    assert {seed["batch_size"] for seed in ladder.start_configs(5)} == {2}
 
 
 def test_the_users_own_config_has_the_first_choices_and_comes_before_all_seeds() -> None:
@@ -200,8 +200,8 @@ def test_the_users_own_config_has_the_first_choices_and_comes_before_all_seeds()
     ]
     space = Space(tuple(parameters))
     assert space.rungs == (4, 8, 16, 32)
-    assert space.own == space.seeds(4)[0] == {"num_envs": 16, "workers": 2}
-    assert len(space.seeds(4)) == 4
+    assert space.own == space.start_configs(4)[0] == {"num_envs": 16, "workers": 2}
+    assert len(space.start_configs(4)) == 4
     ladder = ParameterSpec(ladder=(16, 4)).parameter("num_envs", is_ladder=True)
     assert Space((ladder, parameters[1])).own is None
     assert Space(tuple(parameters), holds=lambda config: config["workers"] == 4).own is None
@@ -264,7 +264,7 @@ def test_a_parameter_whose_condition_no_value_meets_is_idle() -> None:
             Parameter(name="c", values=(1,), conditions=(met, unmet)),
         )
     )
-    assert space.idle == {"c": unmet}
+    assert space.without_effect == {"c": unmet}
     assert (str(unmet), str(Condition(parameter="a", values=(1, "x")))) == ("a of 3 or more", "a=1 or x")
 
 
@@ -272,8 +272,8 @@ def test_rungs_yet_to_be_made_may_meet_any_condition() -> None:
     wanted = Condition(parameter=LADDER, values=(48,))
     epochs = Parameter(name="update_epochs", values=(1,), conditions=(wanted,))
     ladder = Parameter(name=LADDER, values=(32, 64))
-    assert Space((ladder, epochs)).idle == {"update_epochs": wanted}
-    assert Space((replace(ladder, bounds=(32, 64)), epochs)).idle == {}
+    assert Space((ladder, epochs)).without_effect == {"update_epochs": wanted}
+    assert Space((replace(ladder, bounds=(32, 64)), epochs)).without_effect == {}
 
 
 def test_a_config_of_another_space_keeps_what_both_have_and_takes_own_values_for_the_rest() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.study.variables import escaped, expanded, looked_up, parts, referring, refers
+from tuner.study.variables import escaped, expanded, joined, looked_up, parts, refers
 
 
 def test_a_reference_has_its_value_its_default_or_stays() -> None:
@@ -28,8 +28,8 @@ def test_two_dollars_before_a_name_in_braces_stand_for_one() -> None:
 def test_a_literal_stays_one_beside_a_reference() -> None:
     for literal in ["${A}", "$${A", "$", "a$$", "${A:-", "$${A:-b} ${C}", "{A}"]:
         assert not refers(escaped(literal))
-        text = referring([(literal[:1], False), (literal[1:], False), ("${A}", True), (literal, False), ("${A}", True)])
-        assert expanded(text, {"A": "a"}) == f"{literal}a{literal}a"
+        pieces = [(literal[:1], False), (literal[1:], False), ("${A}", True), (literal, False), ("${A}", True)]
+        assert expanded(joined(pieces), {"A": "a"}) == f"{literal}a{literal}a"
 
 
 @pytest.mark.timeout(100)  # some milliseconds are enough; a time that grows with the square needs hours

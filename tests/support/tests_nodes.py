@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests_replays import FakeClock
 
-from tuner.nodes.messages import BEAT, Opening, Part, Request, Word
+from tuner.nodes.watcher import BEAT, Opening, Part, Request, Word
 from tuner.probe import Device
 from tuner.study import StudySpec
 

@@ -43,8 +43,7 @@ class Searched:
 
     @property
     def unconfirmed(self) -> Config | None:
-        choice = self.strategy.confirm(self.history, one_start)
-        return choice.config if choice else None
+        return self.strategy.confirm(self.history, one_start)
 
     def begin(self) -> tuple[Trial, Config] | None:
         """Begin a trial of the config that the strategy chooses now; None if the search has ended."""

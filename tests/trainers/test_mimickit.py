@@ -116,6 +116,15 @@ def test_the_agent_file_is_written_as_the_config_wants_it(tmp_path):
     assert (agent["update_epochs"], agent["batch_size"]) == (30, 2)
 
 
+def test_an_agent_file_ends_with_a_line_so_that_a_script_shows_it_in_lines(tmp_path, checkout):
+    path = checkout / "data" / "agents" / "joint_agent.yaml"
+    path.write_text(path.read_text().rstrip())
+
+    plan = trainer(checkout).plan(case("amp_toy"), CONFIG | {"agent_variant": "default"}, make_slot(tmp_path))
+
+    assert plan.files[tmp_path / "agent.yaml"] == path.read_text() + "\n"
+
+
 def test_plans_share_a_session_where_the_environments_are_the_same(tmp_path):
     first, second, other = (
         trainer().plan(case("amp_toy"), config, make_slot(tmp_path))
@@ -199,9 +208,11 @@ def test_a_root_that_is_no_checkout_says_what_to_set(tmp_path, checkout):
 def test_a_case_whose_files_cannot_be_read_says_so_beside_the_others(tmp_path, checkout):
     (checkout / "args" / "odd_args.txt").write_bytes(b"--mode tr\xe4in")
     (checkout / "args" / "away_args.txt").mkdir()
+    (checkout / "data" / "envs" / "toy_env.yaml").unlink()
     faults = {case.name: case.fault for case in trainer(checkout).cases() if case.fault}
-    assert faults.keys() == {"add_lost", "away", "odd"}
+    assert faults.keys() == {"add_lost", "amp_toy", "away", "deepmimic_toy_ppo", "dof_toy", "odd", "view_toy"}
     assert "lost_agent.yaml" in faults["add_lost"]
+    assert faults["amp_toy"].endswith("has no file data/envs/toy_env.yaml")
     assert "Is a directory" in faults["away"]
     assert "odd_args.txt is not UTF-8 (byte 9)" in faults["odd"]
     odd = next(case for case in trainer(checkout).cases() if case.name == "odd")
@@ -210,7 +221,7 @@ def test_a_case_whose_files_cannot_be_read_says_so_beside_the_others(tmp_path, c
 
 
 def test_an_agent_file_that_cannot_be_read_is_named(tmp_path, checkout):
-    with pytest.raises(TrainerError, match=r"lost_agent\.yaml cannot be read: No such file"):
+    with pytest.raises(TrainerError, match=r"has no file data/agents/lost_agent\.yaml"):
         trainer().plan(case("add_lost"), CONFIG, make_slot(tmp_path))
     (checkout / "data" / "agents" / "joint_agent.yaml").write_bytes(b"agent_name: \xff")
     with pytest.raises(TrainerError, match=r"joint_agent\.yaml is not UTF-8"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.tools.checkup.importing import imported_modules
+from tuner.tools.checkup.command_check import imported_modules
 from tuner.trainers.typed_command import split_variables, syntax_tree
 
 

@@ -21,7 +21,7 @@ from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_jo
 
 
 def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
-    """Yield those of the lines that a probe printed which match the patterns of its plan for progress."""
+    """Yield the lines of a probe's output that match the plan's patterns for progress, such as that of an iteration."""
     reader = probe.ProgressReader(plan.progress, 0.0)
     for text in printed:
         before = reader.matched
@@ -33,15 +33,13 @@ def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterato
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
     """Yield what to change in a study file, by what one probe of it has measured on a machine with `cards` GPUs.
 
-    A standard error up to twice that at which a probe is precise enough asks for no change.
+    A standard error is too large from twice the study's target error on.
     """
     limits = spec.probe
-    has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # it is shown anyway
+    has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # every note is shown anyway
     if result.samples_per_s is None and not has_note_about_samples:
-        yield (
-            "no samples were counted, so samples/s are unknown: add the group (?P<samples>…) to `progress`, or "
-            "`samples_per_iteration` to the options"
-        )
+        how = "add `count: inside` and" if plan.is_counted else "add the group (?P<samples>…) to `progress`, or"
+        yield f"no samples were counted, so samples/s are unknown: {how} `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
@@ -101,7 +99,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
 
             def stop(_: probe.ProbeResult | None) -> probe.Answer:
-                """Return that the probe goes on until Ctrl-C."""
+                """Return whether the probe goes on: it does until Ctrl-C."""
                 return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
@@ -127,7 +125,7 @@ def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: pro
         console.print(f"  the first after {probe.duration(result.start_up_s)}")
     if result.iterations_per_s:
         console.print(f"  {1 / result.iterations_per_s:.3g} s each")
-    for used, device in zip(result.devices, bench.devices, strict=False):  # a failed probe has no summaries
+    for used, device in zip(result.devices, bench.devices, strict=False):  # a failed probe may have none
         mean_pct, peak_mib = used.util_mean_pct, used.mem_peak_mib
         util = "utilisation unknown" if mean_pct is None else f"{with_error(mean_pct, used.util_se_pct)} %"
         memory = "" if peak_mib is None else f", at most {peak_mib:.0f} MiB"

@@ -15,9 +15,8 @@ from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
 from tuner.export import Topic
 from tuner.probe import number_of
-from tuner.records.urls import shown
+from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.kept_file import STUDY_FILE
 from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, exposed, is_known, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 
@@ -118,10 +117,10 @@ def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[exp
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return which `tuner optimize` command searches larger values, where the best has the largest of a parameter.
+    """Return a line with the `tuner optimize` command that searches larger values, if the best has the largest of some.
 
-    It is for the study of a typed command. Returns None where the gain so far is unknown, and where no size is the
-    largest one or may be doubled. A rule of the space may forbid that, as more cards for a model than there are.
+    It is for the study of a typed command. None where the gain so far is unknown, and where the best has no size that
+    is the largest and may be doubled. A rule of the space may forbid that: more cards for a model than there are.
     """
     config = row.best.config if row.best else {}
     if _is_gain_unknown(row):
@@ -142,7 +141,7 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 
 
 def heading_of_command(row: export.CaseSummary) -> str:
-    """Return what stands above the command line of the best, by whether that is known to be faster."""
+    """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
     is_doubtful = _is_gain_unknown(row) or bool(row.gain and row.gain.is_within_error)
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
@@ -181,9 +180,9 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
 
 
 def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
-    """Return the options that another command needs to find the same database; None for each that it does not need.
+    """Return the options with which another command finds the same database: name → value, None for no option.
 
-    It does not need the default of `--runs`, nor a `--storage` that an environment variable sets.
+    The default of `--runs` needs no option, nor does a `--storage` that the environment variable sets.
     """
     is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
     return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
@@ -192,7 +191,10 @@ def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
 def script_of_best(
     study: str, *, devices: str | None, storage: str | None, runs: Path, asked_for: str | None = None
 ) -> str:
-    """Return a line that says which command prints the best config; `study` may stand in for the one `asked_for`."""
+    """Return a line that says which command prints the best config of a study.
+
+    `asked_for`: the study that the user named, if `study` stands in for it as its fallback.
+    """
     command = literal_line(command_of_best(study, devices=devices, storage=storage, runs=runs))
     whose = f" of {study}, which stood in for {asked_for}" if asked_for not in {None, study} else ""
     return f"train with the best{whose}: `{command}` prints a script"

@@ -13,8 +13,7 @@ import typer
 from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders
-from tuner.cli.slurm import job_bench
-from tuner.cli.slurm_job import script_header
+from tuner.cli.slurm import job_bench, script_header
 from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
@@ -122,6 +121,8 @@ def plan(
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Print a shell script with the files, environment and command of one config per case. Nothing is started.
+
+    Without --best, the command is that of a probe, which may end by itself.
 
     Example: tuner plan --study train --best
     """
@@ -245,7 +246,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 
 def _measured_values(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives, each with its error, as text."""
-    metrics = pooled(member.trials).metrics
+    metrics = pooled(member.trials).probe.metrics
     errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)

@@ -1,5 +1,6 @@
 """`tuner scale` measures what more GPUs bring, `compare` compares machines, and `decide` says whether to move."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -197,10 +198,13 @@ def scale(
     results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.earlier_results(path, results)
-    routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
+    variables = {**os.environ, **(bench.spec.environment.variables if bench else {})}
+    routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes, variables=variables)
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
+    if limits := campaign.told_routes(variables) if results.on_gpu else "":
+        console.print(f"{limits}: only routes that NCCL may then take are measured")
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),

@@ -35,10 +35,10 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
     for case in known:
         if case.name in chosen:
             mark = "*"
-        elif case.fault:
-            mark = "broken"
+        elif not case.trainable:
+            mark = "not trainable"
         else:
-            mark = "" if case.trainable else "not trainable"
+            mark = "broken" if case.fault else ""
         table.add_row(mark, case.name, case.method, case.mode)
     print_tables(console, table)
     for case in known:

@@ -125,7 +125,7 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     elif bench.needs_calibration(case):
         first = calibration_configs(space)[0]
     else:
-        first = space.seeds(1)[0]
+        first = space.start_configs(1)[0]
     return config_with(space, first, settings)
 
 
@@ -148,7 +148,7 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
         """Return a parameter's value: that of the settings, or else of the config `first`, or else its first value."""
         return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
 
-    config = space.draw(pick)
+    config = space.config_of(pick)
     for parameter in space.parameters:
         if parameter.name in wanted.keys() - config.keys():  # the config does not use what was set
             needed = " and ".join(map(str, parameter.conditions))

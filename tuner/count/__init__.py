@@ -1,4 +1,4 @@
-"""Counting inside a training: what its processes told, merged over ranks, and which training they run."""
+"""Counting inside a training: the records of its processes, merged over ranks, and which training they run."""
 
 from tuner.count.launching import counting, has_started
 from tuner.count.merging import Merger

@@ -1,6 +1,6 @@
-"""Merges what the processes of a training have told: the samples of all ranks at each step, and the training itself.
+"""Merges the records of a training's processes: the samples of all ranks at each step, and the training itself.
 
-A process tells a record, or point, after some steps of its optimizer: its counts so far. The samples are those that a
+A process writes a record, or point, after some steps of its optimizer: its counts so far. The samples are those that a
 witness counts, such as the loader or the trained module. Ranks that train on the same samples form a group, for which
 its first rank, the lead, counts. A mark is a step with the samples of all ranks up to it. All is counted from the base
 step on. Pure: the caller passes the records in.
@@ -25,8 +25,9 @@ class Merger:
     """Follows the processes of a training."""
 
     def __init__(self) -> None:
+        """Begin without records."""
         self.processes: dict[str, ProcessCounts] = {}
-        """The name of a process → what it has told."""
+        """The name of a process → its records."""
         self._marked = 0.0
         """The step or rollout of the last mark."""
         self._next_place = 0
@@ -61,7 +62,7 @@ class Merger:
         """Yield the new marks, as dictionaries: a step that all ranks have made, its time, and the samples up to it.
 
         The time `t_s` is that of the leading rank. Where environments count the samples, a mark is a rollout and not a
-        step. `pause` tells what has interrupted the training since the mark before, if anything has.
+        step. `pause` says what has interrupted the training since the mark before, if anything has.
         """
         witness = self._checked_witness()
         if witness is None:
@@ -71,7 +72,7 @@ class Merger:
         for place in range(self._next_place, len(lead.points)):
             point = lead.points[place]
             step = point["steps"]
-            if step > steps_of_all:  # another rank has not told so many yet
+            if step > steps_of_all:  # another rank has not recorded so many yet
                 break
             self._next_place = place + 1
             iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
@@ -154,7 +155,7 @@ class Merger:
         return [group[0] for group in self._groups]
 
     def _signature(self, samples_per_step: float) -> Signature:
-        """Return what identifies the training, as the first ranks have told it."""
+        """Return what identifies the training, by the records of the first group of ranks."""
         group, lead = self._groups[0], self._leads[0]
         start = lead.start
         precision = lead.points[-1].get("precision", {})
@@ -171,12 +172,12 @@ class Merger:
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=_precision_in_words(start, precision),
-            normed=self._normed(start),
+            normed=self._samples_of_batch_norm(start),
             losses=() if precision.get("scaled") else _losses(self._groups),  # a scaler multiplies the losses
         )
 
-    def _normed(self, start: Mapping[str, Any]) -> float | None:
-        """Return over how many samples a batch norm of the trained module takes its means; None without a batch norm.
+    def _samples_of_batch_norm(self, start: Mapping[str, Any]) -> float | None:
+        """Return the number of samples over which a batch norm takes its means; None without a batch norm.
 
         It takes them over the samples of one forward pass: on its rank, or on all ranks where it is synchronised.
         """
@@ -217,13 +218,13 @@ def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness
 
 
 def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
-    """Return the mean loss of each of the first steps, up to the first step whose loss a group has not told.
+    """Return the mean loss of each of the first steps, up to the first step whose loss a group has not recorded.
 
-    The ranks of a group train on the same samples. One of them tells the losses: in a pipeline, the last stage.
+    The ranks of a group train on the same samples. One of them records the losses: in a pipeline, the last stage.
     """
     losses_by_group = [next((process.losses for process in group if process.losses), {}) for group in groups]
-    told_steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
-    return tuple(fmean(losses[step] for losses in losses_by_group) for step in told_steps)
+    recorded_steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
+    return tuple(fmean(losses[step] for losses in losses_by_group) for step in recorded_steps)
 
 
 def _totals_of_first_steps(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]]:
@@ -260,7 +261,7 @@ def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
     """Return groups of ranks that train on the same samples; empty where it is not known which ranks do.
 
-    Ranks of a process group tell which part of the samples they train on, their data rank. Where a rank does not, or
+    Ranks of a process group record which part of the samples they train on, their data rank. Where a rank does not, or
     where the processes form no process group, ranks whose inputs have the same sums form a group.
     """
     keys: dict[str, Hashable] = {process.name: process.data_rank for process in trainers}
@@ -268,7 +269,7 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
     if form_no_group or None in keys.values():
         common_steps = sorted(set.intersection(*(set(process.inputs) for process in trainers)))
         sums_by_name = {process.name: tuple(process.inputs[step] for step in common_steps) for process in trainers}
-        if any(len(set(sums)) < 2 for sums in sums_by_name.values()):  # inputs that never change tell nothing
+        if any(len(set(sums)) < 2 for sums in sums_by_name.values()):  # inputs that never change distinguish no ranks
             return []
         keys = {**sums_by_name}
     groups: dict[Hashable, list[ProcessCounts]] = {}
@@ -280,13 +281,14 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 
 
 def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
-    """Return for what shares of the time since the base step a rank did not train; None before a second record."""
+    """Return the shares of the time since the base step in which a rank did not train; None before a second record."""
     base, last = _first_points(lead)[0], lead.points[-1]
     seconds = last["at_s"] - base["at_s"]
     if seconds <= 0.0:
         return None
 
     def share(name: str) -> float:
+        """Return the growth of a count in seconds as a share of the time, from 0 to 1."""
         return min(1.0, max(0.0, (count_in(last, name) - count_in(base, name)) / seconds))
 
     return Shares(

@@ -1,6 +1,7 @@
-"""What one process of a training has told: its settings, what it trains, and its counts after each told step. Pure."""
+"""The records of one process of a training: its settings, what it trains, and its counts after some steps. Pure."""
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ class Flag:
         return self.value == "True"
 
     @property
+    def is_list(self) -> bool:
+        """Whether it has several values in the run, such as `[64, 64]`."""
+        return bool(self.value and re.fullmatch(r"\[.*,.*\]|\(.*,.*\)", self.value))
+
+    @property
     def parameter(self) -> str:
         """Its name in a study."""
         return as_parameter(self.names[0])
@@ -66,7 +72,7 @@ def flags_of(options: Sequence[Mapping[str, Any]]) -> Iterator[Flag]:
 
 @dataclass(slots=True)
 class ProcessCounts:
-    """All records of one process, in the order in which it told them."""
+    """All records of one process, in their order."""
 
     name: str
     argv: tuple[str, ...] = ()
@@ -77,11 +83,11 @@ class ProcessCounts:
     world: int = 1
     """How many processes train together."""
     data_rank: int | None = None
-    """Which part of the samples it trains on; None where nothing has told it."""
+    """Which part of the samples it trains on; None where it is unknown."""
     parameters: int = 0
     """The numbers that it trains."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
-    """The counts at each step that was told; the counts of loaders and environments are `loader.rows` and so on."""
+    """The counts at each recorded step; the counts of loaders and environments are `loader.rows` and so on."""
     _flags_by_parser: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
     """Whether its code may read the command line by itself."""
@@ -152,9 +158,9 @@ class ProcessCounts:
         return steps > 0 and fed_steps >= 0.9 * steps  # 0.9 is chosen
 
     def total(self, name: str, step: float) -> float:
-        """Return the count `name` at a step, linearly interpolated between the steps that were told.
+        """Return the count `name` at a step, linearly interpolated between the recorded steps.
 
-        Before the first of these steps, and after the last one, it is the count there; 0 while nothing was told.
+        Before the first of these steps, and after the last one, it is the count there; 0 without any record.
         """
         if not self.points:
             return 0.0

@@ -1,7 +1,7 @@
 """What counts the samples of a training, its witness: a loader, the trained module, both alike, or its environments.
 
-A process tells a record, or point, after some steps of its optimizer: its counts so far. Of the ranks that train on the
-same samples, only one counts; all that count are the leads. Pure.
+A process writes a record, or point, after some steps of its optimizer: its counts so far. Of each group of ranks that
+train on the same samples, the first one counts, the lead. Pure.
 """
 
 from collections.abc import Sequence
@@ -129,7 +129,7 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
         base = growth_of_count(leads, base_name, step)
         return growth_of_count(leads, name, step) / base if base else 0.0
 
-    # before so many steps, a single exception is more than sometimes; 0 where forward passes are not told
+    # before so many steps, a single exception is more than sometimes; 0 where forward passes are not recorded
     if step >= BASE_STEP + 1 / SOMETIMES and 0 < ratio("forwards", "steps") < 1 - SOMETIMES:
         return "some steps train without a call of the module, and no loader of torch tells their samples"
     if is_apart and ratio("backwards", "steps") > 1 + SOMETIMES:

@@ -18,7 +18,7 @@ from tuner.probe import NVIDIA, STOPPED, Clock, Device, Failure, FailureKind, mi
 
 
 def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
-    """Return the cores near any of the cards, as the driver reports them; empty when the driver does not report them.
+    """Return the numbers of the CPU cores near any of the cards; empty when the driver does not report them.
 
     Raises DeviceError when a card does not answer.
     """
@@ -185,7 +185,7 @@ class Obstacle(NamedTuple):
 
 
 RULES = ("foreign process", "memory", "utilisation")
-"""The rules for a free card: see `obstacles`. The first one that is broken tells a person most."""
+"""The rules for a free card: see `obstacles`. The first one that is broken is the most useful to a person."""
 
 
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:

@@ -262,8 +262,8 @@ class ProcessTree:
     def largest(self, peaks: Peaks) -> list[int]:
         """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
 
-        Where memory is limited, each process has a limit of its own, so the largest run out first. They need not be
-        those of `ranks`, which CPU time tells: at first `ranks` may name the process that starts the ranks.
+        Where memory is limited, each process has a limit of its own, so the largest run out first. They need not be the
+        `ranks`: those may be found by CPU time, and then at first name the process that starts the ranks.
         """
         data_mib = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data_mib, key=data_mib.__getitem__))
@@ -393,7 +393,7 @@ def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
 
 
 class Delays:
-    """Measures how long others make the ranks of a training wait for a processor."""
+    """Measures how long other programs make the ranks of a training wait for a processor."""
 
     def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
         """Begin before the first measurement. `read` returns the times of a process's threads."""
@@ -505,7 +505,7 @@ class CpuSource:
             self._follow(None)
 
     def sample(self, t_s: float) -> list[DeviceSample]:
-        """Return a sample of every rank, taken now. A process that has ended is not an error."""
+        """Return a sample of every rank, taken now, with None for each value of a rank that is unknown or has ended."""
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
             self._largest = self._tree.largest(self._peaks) if self._is_limited else []
@@ -522,7 +522,7 @@ class CpuSource:
         delayed_pct = self._delays.shares_pct(t_s, self._owners, trainer_s=trainer_s, others_s=others_s)
 
         def share_pct(rank: int) -> float | None:
-            """Return the share of its cores that a rank has used; None where it is not known."""
+            """Return the percentage of its cores that a rank used since the last sample; None where it is unknown."""
             offered_s = (t_s - before_s) * self._cores_per_rank
             if offered_s <= 0 or rank not in before or rank not in after:
                 return None
@@ -530,9 +530,10 @@ class CpuSource:
             rank_before = {**_of_rank(rank, owners_before, before), **_of_rank(rank, self._owners, before)}
             return 100 * spent_s(rank_before, _of_rank(rank, self._owners, after)) / offered_s
 
-        nobody: list[int | None] = [None] * len(self.devices)  # for devices whose rank is not known
-        ranks = [*self._tree.ranks, *nobody]
-        holders = [*self._largest, *nobody] if self._is_limited else ranks  # the processes whose memory is measured
+        # the pid of each device's rank, and of the process whose memory is measured; None where they are unknown
+        unknown: list[int | None] = [None] * len(self.devices)
+        ranks = [*self._tree.ranks, *unknown]
+        holders = [*self._largest, *unknown] if self._is_limited else ranks
         samples: list[DeviceSample] = []
         for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False)):
             memory = self._memory(holder)
@@ -551,7 +552,7 @@ class CpuSource:
         return samples
 
     def _memory(self, pid: int | None) -> ProcessMemory:
-        """Return the memory of a rank, or under a limit the data memory of a process; without a pid, empty."""
+        """Return the memory of a rank, or under a limit the data memory of a process; without numbers for None."""
         if pid is None:
             return ProcessMemory()
         limited = data_memory(pid, self._peaks) if self._is_limited else None
@@ -574,7 +575,7 @@ class CpuSource:
 
 
 def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:
-    """Return the entries of `times` whose processes work for a rank. `owners`: process → the rank that it works for."""
+    """Return the entries of `times` whose processes work for a rank. `owners`: pid of a process → pid of its rank."""
     return {pid: time for pid, time in times.items() if owners.get(pid) == rank}
 
 

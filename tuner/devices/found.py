@@ -49,7 +49,7 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
     read = 0  # pynvml's own constant for reading is a tuple by mistake (nvml.h, nvmlGpuP2PCapsIndex_t)
 
     def can(pair: tuple[object, object], capability: int) -> bool | None:
-        """Return whether a pair of cards has a capability; None where the driver does not say."""
+        """Return whether a pair of cards has a capability of NVML; None where the driver does not say."""
         status = nvml.ask("a pair of cards", nvml.library.nvmlDeviceGetP2PStatus, *pair, capability)
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
@@ -163,9 +163,9 @@ class VisibleCards(NamedTuple):
 def _visible_cards(
     connect: Connect, cuda_order: CudaOrder, connect_amd: Callable[[], Amd], missing_drivers: list[str]
 ) -> Iterator[VisibleCards]:
-    """Yield the cards of each maker whose driver is here, in the order of CUDA or ROCm.
+    """Yield the cards of each maker whose driver is on this machine, in the order of CUDA or ROCm.
 
-    For each maker whose driver is not here, `missing_drivers` gets a message.
+    For each other maker, a message about the missing driver is appended to `missing_drivers`.
     """
     try:
         nvml = connect()
@@ -187,7 +187,7 @@ def without_cards(connect: Connect) -> list[str]:
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
-    """Return how many NVIDIA cards `auto:CARDS` leaves to other programs; 0 for all other devices."""
+    """Return how many visible NVIDIA cards a study with the devices `auto:CARDS` does not use; 0 for other devices."""
     if not spec.startswith("auto:"):
         return 0
     wanted = int(spec.removeprefix("auto:"))
@@ -270,8 +270,8 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
     }
 
 
-def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int) -> dict[str, str]:
-    """Return the variables without which a training would run otherwise than the probes of a study, but no keys.
+def variables_of_line(spec: StudySpec, launched: Mapping[str, str], ranks: int) -> dict[str, str]:
+    """Return the variables that a command line must set so that a training runs as the probes of a study; no keys.
 
     Args:
         spec: the study.

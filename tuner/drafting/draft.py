@@ -40,8 +40,8 @@ class Draft:
     def env(self) -> dict[str, str]:
         """The environment variables of the study: those of the preset and those typed before the command.
 
-        A searched variable has its placeholder as its value. Where the command has a setting of the same name, that
-        setting is searched instead, and the variable stays.
+        A searched variable has its placeholder as its value. Where the command line has a flag of the same name, the
+        flag is searched instead, and the variable keeps its typed value.
         """
         of_preset = PRESETS[self.likely[0]].env if self.likely else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
@@ -197,8 +197,8 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     added = [change.instead for change in drafted.template.changes if not change.typed]
     if added and (script := command_lines.script_without_flags(drafted.command.words)):
         way = f'the placeholder, such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in it'
-        if script == "make":
-            way = "a variable of the Makefile, as in `--search WORKERS=0,2 -- make train WORKERS=0`"
+        if script in {"make", "gmake"}:
+            way = f"a variable of the Makefile, as in `--search WORKERS=0,2 -- {script} train WORKERS=0`"
         raise StudyError(f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write {way}")
     return drafted
 
@@ -219,7 +219,7 @@ def environment_python(program: str) -> str:
 
 
 def _devices(count: int | None) -> str:
-    """Return the devices to watch for `count` ranks, as a study names them; None for every card or one CPU rank."""
+    """Return the devices on which to run `count` ranks, as a study names them; None: all cards, or one CPU rank."""
     devices = open_devices("auto").devices
     if not devices[0].is_gpu:
         return f"cpu:{count or 1}"

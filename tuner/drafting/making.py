@@ -159,7 +159,7 @@ def make_study(
 
 
 def _with_devices_of_variable(wanted: Wanted, typed: TypedCommand) -> Wanted:
-    """Return the options with the devices that a CUDA_VISIBLE_DEVICES before the command names, if it stands there.
+    """Return the options with the devices of a CUDA_VISIBLE_DEVICES before the command; unchanged without one.
 
     Raises StudyError where `--devices` names other devices, and DeviceError for cards that do not exist here.
     """
@@ -239,7 +239,7 @@ def _watched_text(
         say(line)
 
     def limit_with_larger(search: SearchedFlag) -> int | None:
-        """Return the growth limit of a flag that has its larger values, which `chosen` below gets only at the end."""
+        """Return the growth limit that a flag will have once `chosen` below has added larger values to it."""
         (with_larger,) = with_larger_values([search], watched.uses)
         return growth_limit(with_larger)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuner import export
 from tuner.count import TrainingCounts, differences
-from tuner.devices.found import variables_to_name
+from tuner.devices.found import variables_of_line
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
@@ -60,20 +60,24 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     # the command stays as it is, because its own config is the best, or speeds are unknown
     is_own_best = own is not None and own.launch == best.launch
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
-    is_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
-    if is_own_best or not has_speeds or (view.failed_again_text and is_slower):
+    is_best_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
+    if is_own_best or not has_speeds or (view.failed_again_text and is_best_slower):
         times = _time_shares(own) if own else ()
-        doubt = [f"  not sure: {view.loaded_text}"] if view.loaded_text else []
+        doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
     gained = export.gain(view, own) if own else None
     changes = _changed_values(bench, trainer, view, own_values)
-    same = _learning_compared(own, best) if own else ()
+    learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
+    kept = "a step is the same" if learns_otherwise else "the same training"
+    same = _learning_compared(own, best, kept) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again_text
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    most = 2 if view.loaded_text else 1  # a busy machine must not hide another doubt
+    # what was disturbed or not seen must not hide another doubt
+    grave = len(list(export.unseen(own, best))) if own else 0
+    most = max(1, grave) + bool(view.loaded_text) + bool(view.slowing_text)
     doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), most)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
@@ -98,10 +102,10 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.Case
 
 
 def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return the line to copy for the best config, and a line for the person about each file that it needs.
+    """Write the files that the line to copy for the best config needs, and return the line, and what was written.
 
-    The files are written: copies of configuration files, with the best values. The result is empty where the command in
-    the study file was changed by hand.
+    The files are copies of configuration files, with the best values. The result is empty where the command in the
+    study file was changed by hand.
     """
     trainer, case = bench.trainer, Case(name=view.name)
     best = view.best.config if view.best else {}
@@ -156,7 +160,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the folder is in the shell's PATH already
         path_folder = None
     template = bench.spec.trainer.command
-    variables = variables_to_name(bench.spec, trainer.plan(case, config, slot).env, ranks)
+    variables = variables_of_line(bench.spec, trainer.plan(case, config, slot).env, ranks)
     return command_line(
         command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )
@@ -222,8 +226,10 @@ def _time_shares(config: Standing) -> Iterator[str]:
     yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
+def _learning_compared(own: Standing, best: Standing, kept: str) -> Iterator[str]:
     """Yield a line that says whether the best config learns the same as `own`, the config of the typed command.
+
+    `kept` begins the line where counting shows no difference.
 
     What was counted inside the first steps of both trainings decides. Without counts of both, there is no line.
     """
@@ -237,7 +243,7 @@ def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
     samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
-    yield f"  the same training: {samples}{parameters}"
+    yield f"  {kept}: {samples}{parameters}"
 
 
 def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
@@ -245,6 +251,7 @@ def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -
 
     `own` is the config with the typed values, None where it was not measured.
     """
+    # the first config whose speed cannot be compared with the best's, as on another machine
     incomparable = next(filter(None, map(view.unlike_best, view.configs)), None)
     if incomparable:
         why = f"which config is faster is unknown, because {incomparable}"
@@ -267,7 +274,7 @@ def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
 
     `own` is the config with the typed values, and the best of the case.
     """
-    rival = view.chosen.instead_of if view.chosen else None
+    rival = view.chosen.instead_of if view.chosen else None  # it measured more than the config that was chosen
     if rival is None:
         return None
     times = Quantity(rival.value, rival.widened_error).divided_by(Quantity(own.value, own.widened_error))

@@ -17,7 +17,7 @@ from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
-    """Return what the first run has shown about a command: its flags with their values, its training, its cores.
+    """Return what the first run has shown of a command: its flags with their values, its training, its cores.
 
     A value of a configuration file counts as a flag, too, such as `train.yaml:train.batch_size`: if the command names
     the file, the script has read it, and no flag of the same name is typed.

@@ -40,18 +40,10 @@ class Role(StrEnum):
     """A switch that helps on a GPU alone."""
 
     def has(self, flag: str) -> bool:
-        """Return whether a flag of this name has the role."""
-        return re.fullmatch(self.value, name_in_snake_case(flag)) is not None
-
-
-def name_in_snake_case(flag: str) -> str:
-    """Return the last part of a flag's name in snake case: `batch_size` for `model.batchSize`.
-
-    Of `compile.enable`, the name is `compile`, because a last part `enable` says nothing.
-    """
-    owner, _, last = flag.rpartition(".")
-    name = owner if owner and last == "enable" else flag
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
+        """Return whether a flag has the role, by the last part of its name: `batchSize` of `model.batchSize`."""
+        name = as_parameter(flag.removesuffix(".enable"))  # of `compile.enable`, only `compile` says something
+        in_snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()  # `batch_size` for `batchSize`
+        return re.fullmatch(self.value, in_snake_case) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +137,7 @@ class SearchedFlag:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What is known of a command once it has been watched."""
+    """What the first run has shown of a command, and what its configs may change."""
 
     words: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -290,7 +282,7 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
 
 
 def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
-    """Return the flag of a size: with fractions and multiples of its current value if it is `free`, else that alone."""
+    """Return the flag of a size: its current value alone, and if it is `free`, fractions and multiples of it, too."""
     current = flag.number or 0
     if not free:
         return SearchedFlag(flag=flag.names[0], values=(current,), current=current)
@@ -407,10 +399,15 @@ def balanced_sizes(batch_size: int, batches: int) -> tuple[int, ...]:
 
 def no_proposal(known: Known) -> str:
     """Return the message that no flag is known to be worth a search, with an example of naming one."""
-    typed = known.typed_settings.values()
+    lists = {flag.parameter for flag in known.flags if flag.is_list}
+    typed = (setting for setting in known.typed_settings.values() if setting.parameter not in lists)
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
+    workers = next((flag for flag in known.flags if Role.WORKERS.has(flag.names[0]) and flag.value is None), None)
     example, named = "FLAG=VALUE,VALUE", "the command has no number; one inside the script cannot be varied"
-    if numbers:
+    if workers and known.waits_for_data:
+        example = f"{workers.names[0]}=0,2,4,8"
+        named = "the script's own number of workers is unknown: list it first"
+    elif numbers:
         example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}"
         named = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
     return (
@@ -428,7 +425,7 @@ def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     free = f"{option('free_batch')} lets it vary"
     if any(search.is_precision for search in proposed(known)) and not known.free_precision:
         free += f", {option('free_precision')} lets the precision vary"
-    data = "" if known.waits_for_data else "; no loader setting can gain more than 2 %"
+    data = "" if known.waits_for_data else "; it waits for data less than 2 % of its time"
     return (
         f"only {kept} could vary, and that changes what is learnt{data}; {free}, "
         f"and {option('search')} FLAG=VALUE,VALUE names other flags"

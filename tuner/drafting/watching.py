@@ -11,9 +11,8 @@ from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.command_lines import WordChange
-from tuner.drafting.complaint import NOT_LET_IN, Output, complaint
 from tuner.drafting.draft import Draft
-from tuner.drafting.printed import PrintedLines, PrintedProgress
+from tuner.drafting.printed import NOT_LET_IN, Output, PrintedLines, PrintedProgress, complaint
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
 from tuner.probe.count_files import COUNTED, read_processes, training_counts
@@ -108,14 +107,11 @@ def watch(
     output, is_checked = Output(), False
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
-    def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
-        """Give new lines to `output`, `counted` and `printed`, and return whether the progress is understood by now.
+    def is_understood() -> bool:
+        """Return whether the lines so far show the progress: by counts, or by printed lines without any counts.
 
         Printed lines match a preset, which has the patterns of a known trainer, or a plain form such as `step 12`.
         """
-        output.feed(new)
-        counted.feed(new)
-        printed.feed(new)
         if counted.is_enough:
             return True
         if counted.is_stepping:  # where steps are counted, printed lines do not matter
@@ -139,11 +135,14 @@ def watch(
         is_over = False
         while not is_over:
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
-            is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
+            new_lines = trainer.lines(0.0 if has_exited else 0.1)
+            output.feed(new_lines)
+            counted.feed(new_lines)
+            printed.feed(new_lines)
             if counted.begun_s is not None and not is_checked:
                 is_checked = True
                 check(read_processes(plan.slot.counts))
-            is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s()
+            is_over = is_understood() or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
     finally:
         trainer.end()

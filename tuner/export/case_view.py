@@ -14,11 +14,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Profile
-from tuner.probe import LOADED, SAMPLES_PER_S, duration
+from tuner.probe import LOADED, SAMPLES_PER_S, Blame, FailureKind, duration
 from tuner.records.case_record import RECORDED, STOPPED_EARLY, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
-from tuner.search.scores import lead_of, means, runs_that_count
+from tuner.search.scores import RaceStanding, lead_of, means, runs_that_count, standings
 from tuner.search.standing import (
     Leader,
     Standing,
@@ -95,6 +95,16 @@ class CaseView:
         return grouped(self.race, lambda run: launch_digest(run.config))
 
     @cached_property
+    def race_standings(self) -> list[RaceStanding[str]]:
+        """Where each config of the case's race stands, by the digest of the config, the best first."""
+        return standings(self.race_by_config)
+
+    @cached_property
+    def ended(self) -> list[TrialRecord]:
+        """The trials that have ended, in the order of their numbers."""
+        return ended(self.trials)
+
+    @cached_property
     def configs(self) -> tuple[Standing, ...]:
         """Every measured config, with the means of its measurements, in the order of the first measurements."""
         return tuple(all_measured(self.trials))
@@ -123,9 +133,10 @@ class CaseView:
 
     @cached_property
     def rival(self) -> Standing | None:
-        """The fastest config, if it makes far more samples/s than the best; else None.
+        """The fastest config, if it makes far more samples/s than the best: see `standing.rival`. Otherwise None.
 
-        It is None in a study that maximises samples/s. The two are compared as measured in the same way.
+        Their speeds are compared as the plain command, or as sessions, have measured both. It is None in a study that
+        maximises samples/s, where the best is the fastest.
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
@@ -212,15 +223,15 @@ class CaseView:
         return min(measured, key=lambda standing: abs(log((self.rung(standing.config) or 1) / best_rung)))
 
     def unlike_best(self, standing: Standing | None) -> str | None:
-        """Return why the speed of a config cannot be compared with that of the best; None where it can."""
+        """Return in words why the speed of a config cannot be compared with that of the best; None where it can."""
         return why_incomparable(standing.trials, self.best.trials) if standing and self.best else None
 
     @cached_property
     def failed_again_text(self) -> str | None:
-        """A sentence, if the default config has run, and its newest trial has failed; otherwise None."""
+        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
         if self.default is None:
             return None
-        of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
+        of_default = [trial for trial in self.ended if trial.launch == self.default.launch]
         newest = of_default[-1]
         if newest.probe.failure is None or not is_failure(newest.status):  # an interruption is no failure
             return None
@@ -228,16 +239,37 @@ class CaseView:
 
     @cached_property
     def loaded_text(self) -> str | None:
-        """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
+        """A sentence, if other programs were busy beside the best or the default and may have slowed it; else None."""
         trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
         notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
         numbers = ", ".join(f"#{number}" for number in sorted(notes))
         return f"{numbers}: {notes[max(notes)]}" if notes else None  # the note of the newest stands for all
 
+    @cached_property
+    def slowing_text(self) -> str | None:
+        """A sentence, if the default and another config slowed for good at different iterations.
+
+        Then iterations may get longer all the time, as with growing sequences. The faster config gets further in a
+        probe, so it is measured on longer iterations.
+        """
+        slowed = [config.trials[-1] for config in self.configs if _slowed_late(config.trials[-1])]
+        own = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
+        if own is None or own.probe.change is None:
+            return None
+        for trial in slowed:
+            change = trial.probe.change
+            if change and change.iteration >= 1.25 * own.probe.change.iteration:  # chosen
+                return (
+                    f"#{own.number} slowed for good at iteration {own.probe.change.iteration}, #{trial.number} at "
+                    f"{change.iteration}: if iterations get longer with time, #{trial.number} looks slower than it is"
+                )
+        return None
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, or may be wrong, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again_text, self.loaded_text]))
+        incomparable = [self.unlike_best(self.default), self.failed_again_text]
+        return tuple(filter(None, [*incomparable, self.loaded_text, self.slowing_text]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -254,21 +286,23 @@ class CaseView:
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
     def vs_default(self, standing: Standing) -> float | None:
-        """Return the ratio of a config's samples/s to those of the default config at its rung.
+        """Return how many times as many samples/s a config makes as the default config of its rung.
 
-        None where one of the two is unknown, or where they cannot be compared. If the pruner has stopped all probes of
-        the default, the mean of what these have measured counts.
+        None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all
+        probes of the default, the mean of the speeds until then counts.
         """
         default = launched(self.default_for(standing.config))
         if measured := next((config for config in self.configs if config.config == default), None):
             pair = self.comparable_pair(measured, standing)
             if pair is None or why_incomparable(measured.trials, standing.trials):
                 return None
-            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]  # `pair.best`: the config itself
+            of_default, config = pair
+            default_speeds = [of_default.samples_per_s or 0.0]
         else:  # no probe of the default has run to its end
-            of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
-            pruned = [trial for trial in of_default if trial.status == PRUNED]
-            is_warm = bool(pruned) and pruned[-1].warm  # the newest decides whether readings of sessions are compared
+            trials = (trial for trial in self.ended if launched(trial.config) == default)
+            pruned = [trial for trial in trials if trial.status == PRUNED]
+            # The newest of these decides which readings are compared: those of sessions, or of the plain command.
+            is_warm = bool(pruned) and pruned[-1].warm
             config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
@@ -283,13 +317,13 @@ class CaseView:
     @cached_property
     def counts(self) -> Counter[str]:
         """Status → how many trials ended with it. A trial that ran but may not be the best is `ineligible`."""
-        return Counter(end_of(trial) for trial in ended(self.trials))
+        return Counter(end_of(trial) for trial in self.ended)
 
     @cached_property
     def failures(self) -> tuple[TrialRecord, ...]:
         """The newest trial of each config that has failed and was never measured, in the order of the numbers."""
         measured = {standing.launch for standing in self.configs}
-        newest = {trial.launch: trial for trial in ended(self.trials) if trial.launch not in measured}
+        newest = {trial.launch: trial for trial in self.ended if trial.launch not in measured}
         failed = [trial for trial in newest.values() if is_failure(trial.failure)]
         return tuple(sorted(failed, key=lambda trial: trial.number))
 
@@ -304,9 +338,15 @@ class CaseView:
 
     @property
     def status(self) -> str:
-        """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
+        """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`.
+
+        But a newest failure by the set-up's fault comes first: it stopped the case, and earlier ones may be mended.
+        """
         if self.best:
             return OK
+        for kind in FailureKind:
+            if self.failures and kind == self.failures[-1].failure and kind.blame is Blame.SETUP:
+                return kind.value
         return self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property
@@ -319,19 +359,19 @@ class CaseView:
         """How busy the parts of the devices were with the best config; None without a best."""
         if self.best is None:
             return None
-        trial = pooled(self.best.trials)
-        shares = trial.probe.training.shares if trial.probe.training else None
-        headroom_pct = trial.metrics.get("headroom_pct")
+        probe = pooled(self.best.trials).probe
+        metrics, shares = probe.metrics, probe.training.shares if probe.training else None
+        headroom_pct = metrics.get("headroom_pct")
         return Profile(
-            util_pct=trial.metrics.get("min_avg_util"),
-            sm_pct=trial.metrics.get("min_avg_sm"),
-            tensor_pct=trial.metrics.get("min_avg_tensor"),
-            dram_pct=trial.metrics.get("min_avg_dram"),
-            power_w=trial.metrics.get("power_mean_w"),
-            joules_per_sample=trial.metrics.get("joules_per_sample"),
+            util_pct=metrics.get("min_avg_util"),
+            sm_pct=metrics.get("min_avg_sm"),
+            tensor_pct=metrics.get("min_avg_tensor"),
+            dram_pct=metrics.get("min_avg_dram"),
+            power_w=metrics.get("power_mean_w"),
+            joules_per_sample=metrics.get("joules_per_sample"),
             mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
-            others_pct=trial.others_pct,
+            others_pct=probe.others_pct,
             data_pct=100.0 * shares.data if shares else None,
         )
 
@@ -341,6 +381,12 @@ class ComparablePair(NamedTuple):
 
     config: Standing
     best: Standing
+
+
+def _slowed_late(trial: TrialRecord) -> bool:
+    """Return whether the speed of a trial fell for good, at least 5 s (chosen) after its first iteration."""
+    change = trial.probe.change
+    return change is not None and change.times < 1.0 and change.seconds >= 5.0
 
 
 def end_of(trial: TrialRecord) -> str:

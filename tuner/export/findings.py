@@ -17,7 +17,6 @@ from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, beside_here, figure, in_words, merged_lines, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
-from tuner.search.standing import ended
 from tuner.study import rung_of
 
 
@@ -106,7 +105,7 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     """
     if not view.failures:
         return None
-    tried = len({trial.launch for trial in ended(view.trials)})
+    tried = len({trial.launch for trial in view.ended})
     kinds = Counter(str(trial.failure) for trial in view.failures)
     of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     newest = view.failures[-1]
@@ -127,19 +126,19 @@ def _remedies(row: CaseSummary) -> Iterator[str]:
     if not row.without_success:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
-    if kind and kind.blame is not Blame.CONFIG:  # no other config helps until this is repaired
+    if kind and (kind.remedy or kind.blame is not Blame.CONFIG):  # other configs may not help until this is repaired
         yield remedy(kind, row.case)
-    if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
+    if row.ladder and (kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}):  # it tries smaller rungs
         yield "`tuner recover` searches for a config that runs"
 
 
 def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
-    """Return by how much the best is better than the default, or why that is not known, as the end of a sentence."""
+    """Return the end of a sentence about the best: by how much it beats the default, or why that is unknown."""
     default = row.default
     if default is None:
         if best.vs_default is None:
             return "; the default has not been measured"
-        return f", at {best.vs_default:.2f} times the default's samples/s"  # of probes that the pruner stopped
+        return f", at {best.vs_default:.2f} times the default's samples/s"  # known by probes that the pruner stopped
     rung = rung_of(default.config, row.ladder)
     if rung is None:
         name = "the default"
@@ -157,9 +156,10 @@ def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
 
 
 def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
-    """Return by how much the best is better than the default, which is called `name`: as a factor, or in points.
+    """Return the gain of the best over the default, which is called `name`, as the end of a sentence.
 
-    Points come with the samples/s in multiples of those of the default at the best's rung: see `times_default`.
+    The gain in a speed is a factor. Any other gain is a difference in percentage points, followed by the factor between
+    the samples/s of the two, or of the best and the default of its rung: see `times_default`.
     """
     where = f", as sessions have measured both: {_values_of_both(gain)}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
@@ -180,9 +180,10 @@ def _values_of_both(gain: BestGain) -> str:
 
 
 def measured_otherwise(row: CaseSummary) -> str:
-    """Return a sentence where the plain command has not measured both the best and the default; otherwise empty.
+    """Return a sentence where the plain command has not measured both the best and the default; otherwise "".
 
-    Its values and those of sessions cannot be compared. Where sessions have measured both, their values give the gain.
+    Values of the plain command and of sessions cannot be compared. The sentence says that the gain is that of sessions,
+    where these have measured both, or else that it is unknown.
     """
     best, default = row.best, row.default
     if best and row.gain and row.gain.in_sessions:
@@ -237,13 +238,13 @@ def _value_text(row: ConfigRow) -> str:
 
 
 def _speed_beside_best(row: ConfigRow) -> str:
-    """Return a clause: a config's samples/s in multiples of the best's, or in numbers where the best's are unknown."""
+    """Return a clause with a config's samples/s: as a multiple of the best's, or in numbers where those are unknown."""
     speed = f"{row.times:.1f} times the best's" if row.times else with_error(row.samples_per_s or 0.0, None)
     return f"#{row.trial} makes {speed} samples/s"
 
 
 def _findings_on_faster(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which configs make more samples/s than the best, and which of them a race has seen learning more.
+    """Yield a finding for each config worth naming that makes more samples/s than the best, with the result of a race.
 
     There are two at most: the fastest that learns what the default does, and the rival, which makes far more samples/s
     and may learn something else. They may be the same config, which then has one finding.
@@ -256,7 +257,7 @@ def _findings_on_faster(row: CaseSummary) -> Iterator[CaseFinding]:
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         value = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
-        if rival.beside_best and row.best and rival.measured != row.best.measured:  # two ways: only sessions had both
+        if rival.beside_best and row.best and rival.measured != row.best.measured:  # only sessions have measured both
             of_rival, of_best = (with_error(number, None) for number in rival.beside_best)
             value = f"{of_rival} {unit(row.objective)}, in sessions, where the best has {of_best}"
         text = f"{_speed_beside_best(rival)}, at {value}, with {in_words(rival.config)}"

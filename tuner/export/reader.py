@@ -191,7 +191,7 @@ class StudyReader:
         parameters, metrics = dict[str, None](), dict[str, None]()
         for trial in self.trials():
             parameters |= dict.fromkeys(trial.config)
-            metrics |= dict.fromkeys(trial.metrics)
+            metrics |= dict.fromkeys(trial.probe.metrics)
             if trial.probe.total_batch is not None:
                 metrics |= {"total_batch": None}
         return Fields(tuple(parameters), tuple(metrics))

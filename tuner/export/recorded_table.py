@@ -118,13 +118,14 @@ def _column_type(name: str, parameter: ParameterSpec) -> str:
 
     Raises StudyError where its values are of several kinds.
     """
-    names = {bool: "bool", int: "int64", float: "float64", str: "string"}  # `float` after `int`: see `max` below
     kinds = {type(value) for value in parameter.values}
-    if kinds > {str} or kinds > {bool}:  # a proper superset: another kind beside strings or booleans
+    if kinds == {int, float}:
+        return "float64"
+    if len(kinds) > 1:
         raise StudyError(
             f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
         )
-    return names[max(kinds, key=list(names).index)]
+    return {bool: "bool", int: "int64", float: "float64", str: "string"}[kinds.pop()]
 
 
 def _table_and_header(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
@@ -157,7 +158,7 @@ def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, A
     own_names = ("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples")  # as the probe has them
     return {
         **trial.config,
-        **trial.metrics,
+        **probe.metrics,
         **{name: getattr(probe, name) for name in (*own_names, "warm", "session_key", "launched")},
         **{f"failure_{name}": getattr(failure, name, None) for name in ("kind", "rule", "detail", "rank")},
         "overshoot_mib": failure and failure.overshoot_mib,
@@ -165,7 +166,7 @@ def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, A
         "status": trial.status,
         "invalidity": _invalidity(trial),
         "series": series,
-        "devices": json.dumps([asdict(device) for device in trial.devices]),
+        "devices": json.dumps([asdict(device) for device in probe.devices]),
     }
 
 

@@ -15,7 +15,6 @@ from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
 from tuner.probe import METRICS
 from tuner.records.trial import OK, TrialRecord, pooled
-from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import FILES, INVERSES, LADDER, VARIANT, Case
 
@@ -76,7 +75,7 @@ _OF_DEVICE = {
 
 def race_row(case: CaseView) -> Row:
     """Return the cells about the winner of a case's race; empty where there was none."""
-    winner = next(iter(standings(case.race_by_config)), None)  # the configs come with the best score first
+    winner = next(iter(case.race_standings), None)
     if winner is None or winner.mean is None:
         return {}
     return {
@@ -101,7 +100,7 @@ def best_row(case: CaseView, best: Standing) -> Row:
         **trial_row(case, trial),
         **{
             f"{column}{rank}": rounded(column, getattr(device, field))
-            for rank, device in enumerate(trial.devices)
+            for rank, device in enumerate(probe.devices)
             for column, field in _OF_DEVICE.items()
         },
         **{name: getattr(probe, name) for name in ("agent_config", "base_agent")},
@@ -124,7 +123,7 @@ def _mean_trial(standing: Standing) -> TrialRecord:
 def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the cells of any trial: column → value; without a result, its metrics are missing."""
     probe, failure = trial.probe, trial.probe.failure
-    metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
+    metrics = {name: rounded(name, value) for name, value in probe.metrics.items()}
     own_names = (  # of the probe's record
         *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
         *("iterations", "launched", "measured_on", "out_dir", "digest"),
@@ -174,9 +173,9 @@ def best_by_case(study: StudyReader) -> Sheet:
 def _best_columns(study: StudyReader) -> list[str]:
     """Return the columns of `best_by_case.tsv`.
 
-    First those of the tool that tuner replaces, then the searched parameters, facts about the best config, and its
-    measurements. At most 20 columns follow the first ones, so that people can still read the table; measurements give
-    way.
+    First come the columns of the tool that tuner replaces. Then come the searched parameters, facts about the best
+    config, and its measurements. Of the latter, only so many are shown that 20 columns follow the first ones, so that
+    people can still read the table.
     """
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables
@@ -273,14 +272,16 @@ def all_trials(study: StudyReader) -> Sheet:
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     """Return the row of a method: what the best configs of its cases reach, and the seconds of all their probes.
 
-    A rung is a value of the ladder, mostly a number of environments; the safe rung runs in all cases.
+    A rung is a value of the ladder, mostly a number of environments. The columns `largest_…` and `safe_…` have the
+    largest rung of a best config, and the largest rung that runs in all cases.
     """
     cases = [case for case in study.cases if case.method == method]
     ladder = ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
-    utils = [util for trial in best if (util := trial.metrics.get("min_avg_util")) is not None]
-    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])  # to count its trials
+    utils = [util for trial in best if (util := trial.probe.metrics.get("min_avg_util")) is not None]
+    # one view of the trials of all cases, which counts them and their failures
+    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
     return {
         "method": method,
         "cases": len(cases),

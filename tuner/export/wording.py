@@ -57,11 +57,11 @@ def score_text(value: float, error: float | None) -> str:
 
 
 def _decimals(value: float, error: float | None) -> int:
-    """Return how many digits of a value are shown after the point: enough to show its error, and few to read.
+    """Return how many digits of a value to show after the point: enough for its error, and few to read.
 
-    Usually this is one. It is two or three where the error is small, but none for a value of 1,000 or more whose error
-    is above 0.5 or unknown; there an error of 0 counts as unknown. A value from 10 to 1,000 always has one, because it
-    is mostly a percentage, and percentages stand below each other in a table.
+    - A value of 1,000 or more: none, unless its error is above 0 and at most 0.5. Then it is shown as any other value.
+    - A value from 10 to 1,000: one, because it is mostly a percentage, and these stand below each other in a table.
+    - Any other value: one, or two if its error is below 0.05, or three if it is below 0.005.
     """
     is_large = abs(value) >= 1000
     has_small_error = error is not None and 0 < error <= 0.5

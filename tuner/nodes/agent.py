@@ -1,21 +1,25 @@
 """The watcher of one node: `python -m tuner.nodes.agent`, which `srun` starts for each node of a trial.
 
 It opens the node's devices once. Then it runs one part of a plan after another (a part is what a plan does on this
-node), and watches it as a probe of one machine is watched. What it sees it writes as JSON lines to its standard output.
-It ends everything when its standard input closes, or when the other side is silent: no end of a file reaches a task
-whose `srun` was killed.
+node), and watches it as a probe of one machine is watched. It writes what the part prints, counts and uses as JSON
+lines to its standard output. It ends the part and itself when its standard input closes, or when the tuner gives no
+sign of life: where `srun` was killed, the input does not close.
 """
 
+import base64
 import errno
 import json
 import os
+import pickle
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from tuner import probe
@@ -23,7 +27,7 @@ from tuner.count import counting
 from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
-from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
+from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Opening, Part, Request, Word
 from tuner.probe import own_files
 from tuner.probe.count_files import CountLines
 from tuner.probe.output import USUAL_BOUNDS
@@ -32,7 +36,40 @@ from tuner.progress import PROGRESS
 from tuner.study import escaped
 
 POLL_S = 0.05
-"""Seconds that the watcher waits for a line of the trainer before it looks for requests and all else."""
+"""Seconds that the watcher waits for a line of the trainer before it looks for requests, counts and samples."""
+
+
+class Mailbox:
+    """The requests of the tuner as the watcher gets them, and by their times whether the tuner still runs."""
+
+    def __init__(self, clock: probe.Clock) -> None:
+        """Begin without requests. `clock`: times the silence of the tuner."""
+        self.is_gone = threading.Event()
+        """Set once the tuner has closed the pipe, or gives no sign of life any more."""
+        self._clock, self._heard_s = clock, clock.now()
+        self._part_of_line = b""
+        """The beginning of a request whose end has not come yet."""
+        self._waiting: SimpleQueue[Request] = SimpleQueue()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the bytes that have come from the tuner; an empty chunk means that it has closed the pipe."""
+        self._heard_s = self._clock.now()
+        *lines, self._part_of_line = (self._part_of_line + chunk).split(b"\n")
+        for line in filter(None, lines):  # an empty line is a mere sign of life
+            self._waiting.put(pickle.loads(base64.b64decode(line)))  # noqa: S301 - from our own side of a pipe
+        if not chunk:
+            self.is_gone.set()
+
+    def next(self, timeout_s: float) -> Request | None:
+        """Return the next request; None if none comes within `timeout_s`."""
+        with suppress(Empty):
+            return self._waiting.get(timeout=timeout_s) if timeout_s else self._waiting.get_nowait()
+        return None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the tuner has given no sign of life for too long."""
+        return self._clock.now() - self._heard_s > SILENT_S
 
 
 def say(kind: str, **fields: Any) -> None:
@@ -42,21 +79,21 @@ def say(kind: str, **fields: Any) -> None:
 
 
 def refuse(error: Exception) -> None:
-    """Tell the tuner why a request cannot be met. An error that is not the tuner's own is about a file of this node."""
+    """Tell the tuner the error because of which a request fails. An error of Python is about a file of this node."""
     name = type(error).__name__ if isinstance(error, TunerError) else "OutputError"
     say("refused", error=name, why=f"{error}")
 
 
 def listen(mailbox: Mailbox) -> None:
-    """Read requests from now on, and end this process if the tuner is silent and the usual end takes too long."""
+    """Read requests in a thread, and end this process where it does not end by itself after the tuner is gone."""
 
     def read() -> None:
-        """Pass on what the tuner writes, until it is gone."""
+        """Give the mailbox what the tuner writes, until the tuner is gone."""
         while not mailbox.is_gone.is_set():
             mailbox.feed(os.read(sys.stdin.fileno(), 1 << 16))
 
     def watch_tuner() -> None:
-        """End this process some time after the tuner is gone, should the usual end not have done so."""
+        """Note a silent tuner as gone, and end this process `SILENT_S` after that: `serve` may hang."""
         while not mailbox.is_gone.wait(BEAT_S):
             if mailbox.is_silent:
                 mailbox.is_gone.set()
@@ -70,9 +107,9 @@ def listen(mailbox: Mailbox) -> None:
 
 
 def node_lock(name: str, limit_s: float) -> socket.socket:
-    """Return a socket that only one watcher can hold at a time, as soon as no other watcher holds the one of this name.
+    """Wait until no other watcher holds the lock `name` on this node, and return the lock: a bound socket.
 
-    The kernel frees the socket when its watcher ends, however that ends (unix(7), abstract). So who holds it knows that
+    The kernel frees the socket when its watcher ends, however that ends (unix(7), abstract). So the holder knows that
     no trainer of an earlier watcher runs any more. Raises DeviceError if another watcher holds it for `limit_s` more.
     """
     lock, end_s = socket.socket(socket.AF_UNIX), time.monotonic() + limit_s
@@ -98,7 +135,7 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
         clock: Times the parts.
     """
     spec, is_first_look = opening.spec, True
-    process: probe.Process | None = None  # of the last part
+    process: probe.Process | None = None  # that of the last part
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 

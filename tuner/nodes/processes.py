@@ -1,7 +1,7 @@
 """A plan that runs on all nodes of a trial: the messages of their watchers become the output of one trainer.
 
-A watcher is a process on a node, which runs the node's part of the plan and tells what it sees: see `agent`. A watcher
-is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
+A watcher is a process on a node, which runs the node's part of the plan and reports what the part does: see `agent`. A
+watcher is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
 """
 
 import math
@@ -14,18 +14,18 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
-from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
-from tuner.nodes.watcher import Message, Watcher, end_watchers, messages_until, on_our_clock
+from tuner.nodes import watcher as watching
+from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Message, Part, Watcher, Word
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
-from tuner.probe.own_files import Keeping, Protection, folders_of, protected
+from tuner.probe.own_files import Protection, ProtectionMeans, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.protocols import StartedProcess
 
 Item = TypeVar("Item")
 LEAVE_S = 10.0
-"""Seconds that the other nodes have to end after one has failed: the first failure may be only a consequence."""
+"""Seconds that the other nodes have to end after one has failed: theirs may be the cause of its failure."""
 QUIET_S = 5.0
 """Seconds without a sign of life after which a node is named where the probe fails for any reason."""
 
@@ -96,7 +96,7 @@ class NodeProcesses(StartedProcess):
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
-        self._counts = MergedCounts(lambda: taken_out(self._count_lines)) if plan.is_counted else None
+        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
@@ -117,7 +117,7 @@ class NodeProcesses(StartedProcess):
             if watcher.is_gone:  # the message about that may have been taken before this plan
                 self._handle(Message(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
-        for message in messages_until(self._inbox, self._clock, limit_s):
+        for message in watching.messages_until(self._inbox, self._clock, limit_s):
             self._handle(message)
             if self._refusal:
                 raise self._refusal
@@ -159,7 +159,7 @@ class NodeProcesses(StartedProcess):
             case _ if watcher not in self.watchers:
                 pass
             case {"kind": "line", "text": text, "stream": "progress"}:  # a message of the trainer
-                self._print(on_our_clock(text, watcher.clock.behind_s), message.at_s, "progress")
+                self._print(watching.on_our_clock(text, watcher.clock.behind_s), message.at_s, "progress")
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
@@ -177,7 +177,7 @@ class NodeProcesses(StartedProcess):
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:
-                self._count_lines.append(CountLine(f"{watcher.number}-{name}", on_our_clock(text, behind_s)))
+                self._count_lines.append(CountLine(f"{watcher.number}-{name}", watching.on_our_clock(text, behind_s)))
             case {"kind": "samples", "samples": samples}:
                 first_device = watcher.number * self._devices_per_node
                 for sample in samples:
@@ -186,7 +186,7 @@ class NodeProcesses(StartedProcess):
             case {"kind": "lost", "why": why}:
                 self.lost = self.lost or f"{watcher.host}: {why}"
             case {"kind": "refused"}:
-                self._refusal = self._refusal or refusal(watcher.host, content)
+                self._refusal = self._refusal or watching.refusal(watcher.host, content)
                 self._set_code(watcher, -1)
             case {"kind": "exit", "code": code}:
                 self._set_code(watcher, -1 if code is None else code)
@@ -217,8 +217,8 @@ class NodeProcesses(StartedProcess):
     def exit_code(self) -> int | None:
         """Return the exit code of the node that failed first, or 0 if all have ended without a failure; otherwise None.
 
-        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that the others can tell
-        of theirs. Before `end`, it is also None if a node is lost: the caller reads `lost`, which tells more.
+        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that others can report
+        failures, too. Before `end`, it is also None if a node is lost: the caller reads `lost`, which says more.
         """
         grace_is_over = self._clock.now() - self._failed_s > LEAVE_S
         if grace_is_over:
@@ -258,17 +258,17 @@ class NodeProcesses(StartedProcess):
         unanswered = [watcher for watcher in self.watchers if watcher.code is None]
         for watcher in unanswered:
             watcher.ask(Word.END)
-        answers = messages_until(self._inbox, self._clock, self._waits.end_s)
+        answers = watching.messages_until(self._inbox, self._clock, self._waits.end_s)
         while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
             if (message := next(answers, None)) is None:  # the time for answers is over
                 break
             self._handle(message)
             unanswered = [watcher for watcher in unanswered if watcher.code is None]
-        end_watchers(unanswered, self._clock)
+        watching.end_watchers(unanswered, self._clock)
         self._may_have_left_ranks |= bool(unanswered)
 
 
-def taken_out(queue: "deque[Item]") -> list[Item]:
+def drained(queue: "deque[Item]") -> list[Item]:
     """Take all items out of a queue, and return them."""
     return [queue.popleft() for _ in range(len(queue))]  # another thread may add some meanwhile
 
@@ -282,4 +282,4 @@ def _protected(plan: ProbePlan) -> Protection | None:
     if not plan.protects_files:
         return None
     folders = folders_of(plan.command(os.environ), plan.cwd, plan.slot.out_dir)
-    return protected(folders, plan.slot.out_dir, Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S))
+    return protected(folders, plan.slot.out_dir, ProtectionMeans(has_views=False, ended_within_s=ENDED_WITHIN_S))

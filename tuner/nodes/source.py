@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
-from tuner.nodes.messages import BEAT, Opening, Word, refusal
-from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, taken_out
-from tuner.nodes.watcher import Connect, Message, Step, Watcher, end_watchers, messages_until
+from tuner.nodes import watcher as watching
+from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
+from tuner.nodes.watcher import BEAT, Connect, Message, Opening, Step, Watcher, Word
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
@@ -120,7 +120,7 @@ class Nodes:
         """
         answers: dict[str, Mapping[str, Any]] = {}
         waiting, srun_lines = list(watchers), list[str]()
-        messages = messages_until(self._inbox, self._clock, self._waits.start_s)
+        messages = watching.messages_until(self._inbox, self._clock, self._waits.start_s)
         while waiting and (message := next(messages, None)):
             host, content = message.watcher.host, message.content
             if content["kind"] == "srun":
@@ -131,7 +131,7 @@ class Nodes:
                     answers[host] = content
         for host, content in answers.items():  # only now: an answer that came later would count for the next request
             if content["kind"] == "refused":
-                raise refusal(host, content)
+                raise watching.refusal(host, content)
         if missing := [watcher.host for watcher in watchers if watcher.host not in answers]:
             why = "; ".join(srun_lines[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
@@ -148,7 +148,7 @@ class Nodes:
             while self._protections:  # some are left where a node did not answer
                 self._protections.pop().leave()
         self._is_closed.set()
-        end_watchers(self._watchers, self._clock)
+        watching.end_watchers(self._watchers, self._clock)
         self._watchers.clear()
 
     def _recover(self) -> None:
@@ -161,7 +161,7 @@ class Nodes:
         if self._lost_numbers:
             lost = [watcher for watcher in self._watchers if watcher.number in self._lost_numbers]
             # an earlier call may have started a watcher that has not answered, and still runs
-            end_watchers([watcher for watcher in lost if not watcher.is_gone], self._clock)
+            watching.end_watchers([watcher for watcher in lost if not watcher.is_gone], self._clock)
             self._start_watchers(sorted(self._lost_numbers))
             self._lost_numbers.clear()
         while self._protections:
@@ -210,7 +210,7 @@ class Nodes:
         if processes.lost:
             raise DeviceLostError(processes.lost)
         origin_s = self._clock.now() - t_s  # the probe's beginning on the clock of the samples
-        return [replace(sample, t_s=sample.t_s - origin_s) for sample in taken_out(processes.samples)]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
     def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
         """Return the result of the last probe with the names of its nodes."""

@@ -1,15 +1,18 @@
-"""The watcher of a node as the tuner knows it, and the step of SLURM in which it runs.
+"""The watcher of a node as the tuner knows it: the requests to it, its messages, and the SLURM step in which it runs.
 
-A watcher is a process of the tuner's own on a node: see `agent`. It runs the node's part of a plan. What a watcher sees
-comes back through the pipes of `srun`: no port is opened for it, and no file is waited for.
+A watcher is a process of the tuner's own on a node: see `agent`. It runs the node's part of a plan. The tuner writes
+requests, each as one line, to the standard input of `srun`; an empty line is a sign of life. The watcher answers with
+JSON lines through the output of `srun`. So no port is opened for it, and no file is waited for.
 
-The clocks of nodes differ. Each message tells the time on its node's clock, and the fastest message tells by how much
+The clocks of nodes differ. Each message has the time on its node's clock, and the fastest message shows by how much
 that clock is behind ours; the error is the time that this message travelled.
 """
 
+import base64
 import json
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,16 +20,58 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from queue import Empty, SimpleQueue
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from tuner.errors import DeviceError
-from tuner.nodes.messages import Part, Request, packed
-from tuner.probe import Clock, json_object, printable
+from tuner import errors
+from tuner.probe import Clock, ProbePlan, json_object, printable
 from tuner.probe.output import USUAL_BOUNDS
+from tuner.study import StudySpec
 
+BEAT_S = 1.0
+"""Seconds between two signs of life, in both directions."""
+SILENT_S = 30.0
+"""Seconds without a sign of life after which the other side counts as gone."""
+ENDED_WITHIN_S = SILENT_S + BEAT_S + USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s
+"""Seconds after the tuner's last sign of life, after which a watcher has surely ended its part."""
+BEAT = b"\n"
+"""A sign of life of the tuner."""
 MOST_DRIFT = 1e-3
 """How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
+
+
+class Opening(NamedTuple):
+    """The first request: open the devices that a study names."""
+
+    spec: StudySpec
+    number: int
+    """The position of the node among those of the trial."""
+
+
+class Part(NamedTuple):
+    """The request to run the node's part of a plan."""
+
+    plan: ProbePlan
+    head: str
+    """The host of the first node, where the ranks meet."""
+
+
+class Word(Enum):
+    """A request without content."""
+
+    LOOK = auto()
+    """Tell who uses the cards."""
+    END = auto()
+    """End the part that runs."""
+
+
+Request = Opening | Part | Word
+
+
+def packed(request: Request) -> bytes:
+    """Return a request as one line."""
+    return base64.b64encode(pickle.dumps(request)) + b"\n"
 
 
 class NodeClock:
@@ -105,7 +150,7 @@ class Step:
                 start_new_session=True,
             )
         except OSError as error:
-            raise DeviceError(f"srun cannot be started: {error.strerror}") from error
+            raise errors.DeviceError(f"srun cannot be started: {error.strerror}") from error
         self._requests, self._answers = cast("tuple[IO[bytes], IO[bytes]]", (self.process.stdin, self.process.stdout))
         self._hear, self._end = hear, end
         self._reader = threading.Thread(target=self._read, name=host, daemon=True)
@@ -148,6 +193,12 @@ class Message(NamedTuple):
     """When it came, on our clock."""
     content: Mapping[str, Any]
     """Its fields. The `kind` is that of `agent.say`, `srun` for a line of `srun`, or `gone` for the watcher's end."""
+
+
+def refusal(host: str, message: Mapping[str, Any]) -> errors.TunerError:
+    """Return the error for a node's message that refuses a request. The message names the class of the error."""
+    error_class = getattr(errors, message["error"], errors.TunerError)
+    return error_class(f"{host}: {message['why']}")
 
 
 class Watcher:

@@ -67,13 +67,13 @@ class MergedCounts:
         self._new_lines = new_lines
         self._merger = Merger()
         self._last_why: str | None = None
-        """The last reason that was told why nothing is counted."""
+        """The reason of the last message that says why nothing is counted."""
         self._has_begun = False
-        """Whether it was told that the training has begun."""
+        """Whether a message has said that the training has begun."""
 
     @property
     def processes(self) -> list[ProcessCounts]:
-        """What each process has told so far."""
+        """The records of each process so far."""
         return list(self._merger.processes.values())
 
     def read(self) -> list[str]:
@@ -91,7 +91,7 @@ class MergedCounts:
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
 
     def _new_messages(self, is_paused: bool) -> list[str]:
-        """Return the messages that follow from the newest lines; `is_paused`: whether one of them tells of a pause.
+        """Return the messages that follow from the newest lines; `is_paused`: whether one of them is about a pause.
 
         - New ends of iterations, and the counts of the training so far.
         - Once, that the training has begun.
@@ -114,7 +114,7 @@ class MergedCounts:
 
 
 def read_processes(folder: Path) -> list[ProcessCounts]:
-    """Return what the processes of an ended probe have told."""
+    """Return the records of the processes of an ended probe, whose counts lie in `folder`."""
     files = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
     files.read()
     return files.processes

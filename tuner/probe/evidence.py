@@ -22,6 +22,10 @@ REPORTED = "told"
 NO_OUTPUT = "no output"
 """What stands for the last words of a trainer that has printed nothing."""
 
+COMPILING = "compiling"
+"""The name of the rule of a start that took too long because kernels were compiled."""
+_COMPILED = re.compile(r"^Module \S+ .*\(compiled\)$")
+"""Matches the line of Warp about kernels that it has compiled, once for a machine: the next start finds them ready."""
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 """Matches the last line of most Python tracebacks, with or without the prefix of a rank."""
 _FRAME = re.compile(r'^\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
@@ -61,7 +65,7 @@ class _Stream:
     """The last exception that no end of another process has caused."""
 
     def note_frame(self, text: str) -> None:
-        """Take a line inside a traceback into account: it names a frame, or is the statement of the frame before."""
+        """Note the place and the statement of a frame; `text` is a line inside a traceback, which may be either."""
         if frame := _FRAME.match(text):
             self.raised_at, self.expects_statement = f" in {frame['file']}, line {frame['line']}", True
         elif self.expects_statement:
@@ -69,7 +73,11 @@ class _Stream:
 
 
 class RootCauses:
-    """Follows the tracebacks in an output, line by line, to tell which exception began a crash."""
+    """Follows the tracebacks in an output, line by line, to find the exception that began a crash.
+
+    A writer is a rank, or all processes that put the same prefix before their lines. A writer whose line names a child
+    process has a stream of tracebacks for that child, too.
+    """
 
     SURVIVED_S = 30.0
     """A process that raised an exception this many seconds before the next exception has survived it."""
@@ -89,19 +97,20 @@ class RootCauses:
     """Exceptions that a process raises because another one has ended; the last names no file (SemLock's `_rebuild`)."""
 
     def __init__(self) -> None:
+        """Begin before the first line."""
         self._streams: dict[str, _Stream] = {}
-        """A writer, by its prefix or rank and the child process that it has named → its tracebacks."""
+        """The key of a stream, which is a writer and perhaps the name of its child process → the tracebacks."""
         self._current_keys: dict[str, str] = {}
-        """A writer, by its prefix or rank → the key of the stream whose traceback it has written last."""
+        """A writer → the key of the stream whose traceback it has written last."""
         self._named_children: dict[str, str] = {}
         """A writer → the child process that its line, such as `Process SpawnProcess-1:`, has named."""
         self.consequence: Clue | None = None
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output: follow the tracebacks in it, and keep the exception at the end of each.
+        """Add one line of the output: it begins, continues or ends a traceback of its writer, or none of these.
 
-        `rank` is the rank that wrote the line; None if that is not known.
+        The exception at the end of each traceback is kept. `rank` is the rank that wrote the line; None if unknown.
         """
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
@@ -112,10 +121,10 @@ class RootCauses:
         # a frame alone begins a traceback, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
-            if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
+            if not (stream and stream.is_linked):  # a new chain, perhaps of a child process with the writer's prefix
                 self._current_keys[writer] = writer + self._named_children.pop(writer, "")
                 stream = self._streams.setdefault(self._current_keys[writer], _Stream())
-            stream.is_consequence = stream.is_consequence and stream.is_linked  # then it goes on with the last chain
+            stream.is_consequence = stream.is_consequence and stream.is_linked  # a new chain is no consequence yet
             stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
@@ -139,9 +148,9 @@ class RootCauses:
     def root_cause(self) -> Clue | None:
         """The exception that began the crash; None without one.
 
-        It is the earliest of the last exceptions of each process: a process has survived its earlier ones. Exceptions
-        that followed from the end of another process are left out. So is each that came more than `SURVIVED_S` before
-        the next one: its process has survived it, too.
+        Only the last exception of each process counts, because the process has survived its earlier ones, and only if
+        it did not follow from the end of another process. Of these, the earliest began the crash. But where the next
+        one comes more than `SURVIVED_S` later, the process has survived the earlier one, too.
         """
         earliest: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
@@ -167,7 +176,7 @@ class RootCauses:
 
 
 _TORCHRUN_ENDS = re.compile(r"torch[./]distributed[./]elastic\b.*(?:closing signal|failed \(exitcode)")
-"""Matches the lines with which torchrun tells that a rank has ended; its own `ChildFailedError` follows."""
+"""Matches the lines with which torchrun reports that a rank has ended; its own `ChildFailedError` follows."""
 
 
 def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
@@ -204,7 +213,7 @@ class Evidence:
         r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
         r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
     )
-    """Matches lines with which a rank, or the process that has spawned it, tells of its death."""
+    """Matches lines with which a rank, or the process that has spawned it, reports the rank's death."""
     _FATAL = re.compile(
         r"Traceback \(most recent call last\)|^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH)
     )
@@ -231,6 +240,11 @@ class Evidence:
         The third breach of a session's protocol does so, too; a session may survive two of them.
         """
         return any(clue.is_certain for clue in self._all_clues()) or len(self._clues.get(SESSION, ())) > 2
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether one of the last lines, of which each rank may have written one, tells of compiled kernels."""
+        return any(_COMPILED.match(clue.text.rstrip()) for clue in list(self._tail)[-4:])
 
     @property
     def reported(self) -> Sequence[Clue]:
@@ -310,7 +324,7 @@ class Evidence:
             if was_killed_later or (kind is FailureKind.NCCL and self.cause):
                 continue
             lines = [clue.text for clue in clues]
-            # a line that says how much memory was requested tells most
+            # a line that says how much memory was requested is the most useful
             detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
             return Failure(
                 kind=kind,
@@ -327,6 +341,7 @@ class Evidence:
             clues.append(clue)
 
     def _all_clues(self) -> Iterator[Clue]:
+        """Return all lines that are kept, whatever rule they match."""
         return chain.from_iterable(self._clues.values())
 
     @property

@@ -102,7 +102,7 @@ def _wait_for_either(trainer: "subprocess.Popen[bytes]", tuner: socket.socket) -
         ready, _, _ = select.select([exited, tuner], [], [], SCAN_S)
         if tuner not in ready:
             now = killed(os.getpid())
-            # its parent may be about to collect a process, so it counts at its second look; at the end, at its first
+            # a parent may be about to collect a process, so it counts when two scans find it; at the end, one suffices
             for pid in (now.keys() if ready else now.keys() & before.keys()) - reported:
                 _write(f"\n[tuner] process {pid} was killed by {now[pid]}\n")
                 reported.add(pid)
@@ -134,7 +134,7 @@ class Descendants:
                 os.kill(pid, number)
 
     def reap(self) -> bool:
-        """Collect the processes that have exited; return whether any are left."""
+        """Read the exit codes of the processes that have exited (wait(2)); return whether any process is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -188,7 +188,7 @@ def named(root: int) -> str:
 
 
 def killed(root: int) -> dict[int, str]:
-    """Return pid → signal of the processes below `root` that a signal killed and that nobody has collected."""
+    """Return pid → signal of each process below `root` that a signal killed and whose exit code nobody has read."""
     found: dict[int, str] = {}
     for pid, fields in descendants(root).items():
         number = os.WTERMSIG(int(fields[EXIT_STATUS]))

@@ -37,7 +37,7 @@ class Metric:
 def _of_devices(
     combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
 ) -> Callable[[ProbeResult], float | None]:
-    """Return a function that combines a `value` of each device of a result; it returns None if none is known."""
+    """Return a function of a result that combines a `value` of each of its devices; None if no value is known."""
     return lambda result: of_known(combine, map(value, result.devices))
 
 
@@ -50,10 +50,10 @@ def _of_idlest(quantity: str) -> Metric:
     """Return the metric of a busy share on the device with the smallest share; `quantity` is `util` or `sm`."""
     mean = attrgetter(f"{quantity}_mean_pct")
 
-    def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
-        """Return the `mean`, `se` (standard error) or `edge` (edge error) of the share on the idlest device.
+    def of_idlest(what: str, unknown: float | None, result: ProbeResult) -> Any:
+        """Return the `mean`, `se` (standard error) or `edge` (edge error) of the smallest share in a result.
 
-        `unknown`: what to return if no device has the share.
+        `unknown`: the answer if no device has the share.
         """
         idlest = min((device for device in result.devices if mean(device) is not None), key=mean, default=None)
         return getattr(idlest, f"{quantity}_{what}_pct") if idlest else unknown
@@ -61,9 +61,9 @@ def _of_idlest(quantity: str) -> Metric:
     return Metric(
         f"min_avg_{quantity}",
         "%",
-        partial(read, "mean", None),
-        partial(read, "se", None),
-        edge_of=partial(read, "edge", 0.0),
+        partial(of_idlest, "mean", None),
+        partial(of_idlest, "se", None),
+        edge_of=partial(of_idlest, "edge", 0.0),
     )
 
 

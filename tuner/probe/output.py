@@ -83,14 +83,14 @@ class Mask:
         for name, value in values.items():
             for line in filter(_is_long_enough, (value, *value.splitlines())):
                 for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1]):
-                    # as `LineSplitter` would decode it
+                    # the spelling as `LineSplitter` decodes the bytes of a trainer
                     as_printed = printable(spelling.encode(errors="surrogateescape").decode(errors="replace"))
                     self._references[as_printed] = f"${{{name}}}"
         longest_first = sorted(self._references, key=len, reverse=True)  # a value may contain another one
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
-        """Return a text with references in place of values, and without other keys."""
+        """Return a text with a reference in place of each value, and `***` in place of other keys."""
         if self._pattern:
             text = self._pattern.sub(lambda match: self._references[match[0]], text)
         return without_keys(text)
@@ -284,7 +284,7 @@ class Log:
 
 
 class _LineQueue:
-    """Lines that one thread hands to another. While more than `most_bytes` wait, the thread that adds waits."""
+    """A queue of lines from one thread to another. While it holds more than `most_bytes`, `add` waits."""
 
     def __init__(self, most_bytes: float) -> None:
         self._most_bytes = most_bytes
@@ -310,7 +310,7 @@ class _LineQueue:
         return lines
 
     def remove_limit(self) -> None:
-        """Let the thread that adds lines no longer wait, however many lines are in the queue."""
+        """Let `add` wait no longer, however many lines are in the queue."""
         with self._changed:
             self._most_bytes = float("inf")
             self._changed.notify_all()

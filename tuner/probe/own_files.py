@@ -1,4 +1,4 @@
-"""Keeps the files of the person as they were, although a probe runs the person's own training.
+"""Protects the files of the person from a probe, which runs the person's own training.
 
 - In a view, only the probe's command sees what it writes: the kernel puts that into a layer, a folder elsewhere. The
   layer is removed with the view, and the folders of the training stay as they are. `private_view` makes views.
@@ -45,8 +45,8 @@ def temporary_folders() -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Keeping:
-    """The means by which files are kept as they were; by default those of this machine."""
+class ProtectionMeans:
+    """How the person's files are protected from a probe; by default by the means of this machine."""
 
     temporary: tuple[Path, ...] = field(default_factory=temporary_folders)
     """The folders that may hold copies, and the files that are written in views."""
@@ -70,23 +70,23 @@ class Keeping:
         return outside
 
 
-def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
+def warning(folders: Sequence[Path], out_dir: Path, means: ProtectionMeans | None = None) -> str | None:
     """Return a sentence that warns the person of the files that a probe may change; None if a view keeps all of them.
 
     Args:
         folders: The folders into which the command may write: see `folders_of`.
         out_dir: The folder of the probe.
-        keeping: How files are kept; None for the means of this machine.
+        means: How files are protected; None for the means of this machine.
     """
-    keeping = keeping or Keeping()
+    means = means or ProtectionMeans()
     if not folders:
         return None
     try:
-        if _parent_of_view(tuple(folders), keeping) is not None:
+        if _parent_of_view(tuple(folders), means) is not None:
             return None
     except OSError as error:  # there is no place for copies either
         return f"a probe may overwrite files in {folders[0]}, because {error}; set TMPDIR to a folder outside of it"
-    large = _too_large(dict(_files(folders, out_dir.resolve())), keeping.most_copied_bytes)
+    large = _too_large(dict(_files(folders, out_dir.resolve())), means.most_copied_bytes)
     unprotected = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
     return (
         f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
@@ -100,19 +100,19 @@ class View:
     Only new files in the folders of caches are moved into the real folders, so that downloads are not lost.
     """
 
-    def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
+    def __init__(self, folders: Sequence[Path], out_dir: Path, means: ProtectionMeans) -> None:
         """Prepare a view of some folders. Raises OSError if the machine allows none.
 
         Args:
             folders: The folders.
             out_dir: The folder of the probe. It stays outside of the view, even if it lies in one of the folders. So do
                 file systems that are mounted below the folders.
-            keeping: The temporary folders that may hold what the command writes, whether a view may be tried at all,
+            means: The temporary folders that may hold what the command writes, whether a view may be tried at all,
                 and the user and group that must own the files.
         """
         import psutil  # noqa: PLC0415 - only processes that run probes need it
 
-        if (parent := _parent_of_view(tuple(folders), keeping)) is None:
+        if (parent := _parent_of_view(tuple(folders), means)) is None:
             raise OSError("no private view can be had")
         self._folders = folders
         mounted = {Path(partition.mountpoint) for partition in psutil.disk_partitions(all=True)}
@@ -127,7 +127,7 @@ class View:
         """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
         for number, folder in enumerate(self._folders):
             with suppress(OSError):
-                _keep_caches(self._store.path / f"{number}" / "upper", folder)
+                _move_new_caches(self._store.path / f"{number}" / "upper", folder)
         self._store.close()
 
     leave = close  # as of `Copies`; nothing is left to the next tuner, because the files themselves were never changed
@@ -139,12 +139,12 @@ class Copies:
     prefix: tuple[str, ...] = ()
     """A command whose files are copied starts as usual."""
 
-    def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
+    def __init__(self, folders: Sequence[Path], out_dir: Path, means: ProtectionMeans) -> None:
         """Copy the files. Raises OSError if they cannot be copied."""
         files = dict(_files(folders, out_dir.resolve()))
-        left_out = set(_too_large(files, keeping.most_copied_bytes))
-        self._store, self._is_over = Store(keeping.outside(folders)[0]), Event()
-        self._ended_within_s = keeping.ended_within_s
+        left_out = set(_too_large(files, means.most_copied_bytes))
+        self._store, self._is_over = Store(means.outside(folders)[0]), Event()
+        self._ended_within_s = means.ended_within_s
         index: dict[str, list[int]] = {}  # path → the number of its copy, and its state
         try:
             for number, (path, status) in enumerate(files.items()):
@@ -157,10 +157,10 @@ class Copies:
         except OSError:
             self._store.close()
             raise
-        Thread(target=self._keep_dated, daemon=True).start()
+        Thread(target=self._update_date, daemon=True).start()
 
-    def _keep_dated(self) -> None:
-        """Date the index again and again while this tuner lives, until the copies are closed."""
+    def _update_date(self) -> None:
+        """Update the index's time of change every two seconds, until the copies are closed or this tuner ends."""
         while not self._is_over.wait(2.0):  # seconds
             with suppress(OSError):
                 self._date_index()
@@ -168,7 +168,7 @@ class Copies:
     def _date_index(self) -> None:
         """Set the index's time of change to when the trainer would have ended if this tuner were killed now.
 
-        So after a kill, `restore` can tell the trainer's files from those that the person wrote later.
+        So after a kill, `restore` can distinguish the trainer's files from those that the person wrote later.
         """
         end_s = time.time() + self._ended_within_s
         os.utime(self._store.path / "index", (end_s, end_s))
@@ -187,17 +187,18 @@ class Copies:
 
 
 Protection = View | Copies
-"""Keeps some folders as they are while a command runs: `prefix` goes before its words, `close` comes after it."""
+"""Protects some folders while a command runs: `prefix` goes before its words, and `close` follows its end."""
 
 
-def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
-    """Begin to protect folders, and return the protection; None if there is nothing to protect, or no way.
+def protected(folders: Sequence[Path], out_dir: Path, means: ProtectionMeans | None = None) -> Protection | None:
+    """Begin to protect folders by a view, or else by copies, and return the protection.
 
-    `out_dir` is the folder of the probe, which it may write into.
+    Returns None without folders, and where neither is possible. `out_dir` is the folder of the probe itself, into which
+    it may write.
     """
     for way in (View, Copies) if folders else ():
         with suppress(OSError):
-            return way(folders, out_dir, keeping or Keeping())
+            return way(folders, out_dir, means or ProtectionMeans())
     return None
 
 
@@ -294,7 +295,7 @@ def _is_shared(folder: Path) -> bool:
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
     """Yield the folders into which a command may write: those of `--out DIR`, `--out=DIR` or `train.out=DIR`.
 
-    Only flags and settings count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is
+    Only flags and settings count whose name is about saving: see `_SAVES`. For a path that does not exist yet, it is
     the folder around it.
     """
     for previous_word, word in pairwise(("", *command)):
@@ -340,17 +341,17 @@ def _view_starter(store: Path, folders: Sequence[Path], shown: Sequence[Path]) -
 
 
 @cache
-def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
+def _parent_of_view(folders: tuple[Path, ...], means: ProtectionMeans) -> Path | None:
     """Return a temporary folder in which a view of some folders works, by trying; None if no view can be had.
 
     Raises OSError if all temporary folders lie in the folders.
     """
-    parents = keeping.outside(folders)
-    if not keeping.has_views:
+    parents = means.outside(folders)
+    if not means.has_views:
         return None
-    if keeping.user:  # not root: in the user namespace that a view needs then, the kernel copies no files of others
+    if means.user:  # not root: in the user namespace that a view needs then, the kernel copies no files of others
         files = (path.lstat() for folder in folders for path in (folder, *_entries(folder)))
-        if any((status.st_uid, status.st_gid) != (keeping.user, keeping.group) for status in files):
+        if any((status.st_uid, status.st_gid) != (means.user, means.group) for status in files):
             return None
     for parent in parents:
         store = Store(parent)
@@ -387,7 +388,7 @@ class Store:
             self._handle = None
 
 
-def _keep_caches(upper: Path, folder: Path) -> None:
+def _move_new_caches(upper: Path, folder: Path) -> None:
     """Move the new files of caches from `upper`, which got what was written in a view of a folder, into that folder."""
     for path in upper.rglob("*"):
         place = path.relative_to(upper)

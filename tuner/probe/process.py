@@ -101,7 +101,7 @@ class Process(StartedProcess):
         end_orphans(bounds.kill_s)
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
-        """Whether it was told that the reports cannot be read."""
+        """Whether a message has said that the reports cannot be read."""
         self._sources: list[Callable[[], list[str]]] = [self._reports]
         """Each returns new messages: what the trainer reports, and what was counted inside it."""
         if plan.is_counted:
@@ -126,7 +126,10 @@ class Process(StartedProcess):
         self.pid = self._started_pid(plan)
 
     def _started_pid(self, plan: ProbePlan) -> int:
-        """Wait until the guard tells the id of the trainer's process, and return it. Raises LaunchError without one."""
+        """Wait for the guard's message about the start, and return the id of the trainer's process.
+
+        Raises LaunchError where the message says that the command cannot be started.
+        """
         message = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
         if "error" not in message:
             return message["pid"]
@@ -176,13 +179,13 @@ class Process(StartedProcess):
 
     @property
     def left(self) -> str | None:
-        """The processes that still run after `end`, or their guard if it tells none; None when there are none."""
+        """The processes that still run after `end`, or their guard if it names none; None when there are none."""
         if self._given_up_at_s is None or self.exit_code() is not None:
             return None
         return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"
 
     def _finish(self) -> None:
-        """Note the exit code that the guard has told, and close all that was open."""
+        """Note the exit code of the trainer, by the last message of the guard, and close all pipes and files."""
         last = self._messages.readline()
         self._exit = json.loads(last)["exit"] if last else -1
         if not last:  # the guard was killed, and the trainer died with it, but the trainer's own children live on

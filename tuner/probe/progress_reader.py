@@ -66,9 +66,10 @@ class ProgressReader:
     COUNTS = ("iteration", "samples")
     """The groups of counts that may start again at each epoch."""
     SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
-    """Words of lines that tell of a checkpoint."""
+    """Words of lines about a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
+        """Begin before the first line, and divide the patterns into those of marks and those of scores."""
         self.patterns = patterns
         score = f"(?P<{SCORE_GROUP}>"
         # a training that diverges prints `nan` and `inf`, too
@@ -90,9 +91,9 @@ class ProgressReader:
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
-        """Why the samples may be wrong. It stays: after one count that made no sense, no later count is trusted."""
+        """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
         self.pause: Pause | None = None
-        """The pause that lines since the last report tell of, such as an evaluation; None without one."""
+        """The pause, such as an evaluation, that lines since the last report are about; None without one."""
         self.counts_inside = False
         """Whether iterations and samples are counted inside the training."""
         self._trainer_reports = False
@@ -101,7 +102,7 @@ class ProgressReader:
         """Rank and field → the highest value so far."""
 
     def feed(self, line: OutputLine) -> Progress | None:
-        """Take a line into account, and return the end of an iteration that it reports; None if it reports none.
+        """Read a line, and return the report of an iteration that it completes; None if it completes none.
 
         A line is a message of the trainer or of what counts inside it, or else a printed line that patterns may match.
         """
@@ -112,7 +113,9 @@ class ProgressReader:
         score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
         self._note_score(line.t_s, score_match and score_match[SCORE_GROUP])
         fields = self._feed_printed(line.text)
-        if fields is None or self.counts_inside:  # no iteration, or one that is counted already: it may tell a pause
+        if (
+            fields is None or self.counts_inside
+        ):  # the line has no iteration, or one that is counted inside already: it may be about a pause
             self._note_pause(line.text)
             return None
         if self._counts_lines:  # no pattern reads an iteration: each match is one, unless it repeats samples
@@ -165,7 +168,7 @@ class ProgressReader:
             self.doubt = self.doubt or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         stamp_s = number(fields.get("t_s"))
-        # when the iteration ended by the rank's own time, unless that did not grow or lies in the future
+        # the end of the iteration by the rank's own clock, unless that time did not grow or lies in the future
         t_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
         t_s = self._highest[rank, "t_s"] = t_s if began_s < t_s <= line.t_s else line.t_s
         return Progress(
@@ -192,7 +195,7 @@ class ProgressReader:
         return Thin(from_s, trained_per_s) if began_s <= from_s < t_s else None
 
     def _note_pause(self, text: str) -> None:
-        """Note the pause, such as an evaluation, that the words of a printed line tell of.
+        """Note the pause, such as an evaluation, that a printed line is about by its words.
 
         Of several pauses since the last report, the first one stays.
         """
@@ -202,16 +205,15 @@ class ProgressReader:
             self.pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, value: object) -> None:
-        """Note the score that a line gives as the newest one: NaN if it is not finite, or too large for a score.
+        """Note `value`, which a trainer has printed or sent, as the newest score, if it is a number.
 
-        Nothing happens if `value`, which a trainer has printed or sent, is not a number.
+        A number that is not finite, or larger than `MOST`, becomes NaN: the training has diverged.
         """
-        score, is_number = number(value, least=-MOST), isinstance(value, int | float)
-        if isinstance(value, str):
-            with suppress(ValueError):
-                float(value)
-                is_number = True
-        if score is not None or is_number:
+        score = number(value, least=-MOST)
+        if score is None and isinstance(value, str):
+            with suppress(ValueError):  # the text is no number
+                value = float(value)
+        if score is not None or isinstance(value, int | float):
             self.score = Score(t_s, nan if score is None else score)
 
     def _unless_lower(self, rank: int | None, field: str, value: _Number | None) -> _Number | None:

@@ -34,13 +34,13 @@ class Next(Enum):
 
 
 class Answer(NamedTuple):
-    """What a probe does next."""
+    """The answer of `Stop` to a probe: what it does next."""
 
     next: Next
     why: str | None = None
-    """Why it is given up; None if it is not."""
+    """Why the probe is given up; None if it is not."""
     again_s: float = math.inf
-    """From this many seconds after the first mark on, the next iteration gives a result, however new the last is."""
+    """The seconds after the first mark from which on the next iteration gives a result, however new the last one is."""
 
 
 Stop = Callable[[ProbeResult | None], Answer]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from tuner.probe import protocols, summaries
@@ -143,20 +144,33 @@ class _Probe:
     def _failed(self, result: ProbeResult, failure: Failure) -> ProbeResult:
         """Return a failed probe's result without its window: utilisation after a rank has died means nothing.
 
-        The peaks of memory and power stay, because they belong to the whole probe.
+        Peaks of memory and power stay, because they belong to the whole probe. So does what other programs used: a
+        failure for lack of time names it.
         """
-        peaks = tuple(
+        source, others_pct = self._recorder.source, self._others_pct()
+        measured = result.devices
+        if not measured and others_pct is not None:  # without a window
+            measured = tuple(DeviceSummary(device=device.name, source=source.label) for device in source.devices)
+        devices = tuple(
             DeviceSummary(
                 device=device.device,
                 source=device.source,
                 mem_peak_mib=device.mem_peak_mib,
                 mem_total_mib=device.mem_total_mib,
                 power_max_w=device.power_max_w,
+                others_mean_pct=others_pct,
             )
-            for device in result.devices
+            for device in measured
         )
+        busy = summaries.others_in_words(devices)
+        if busy and failure.kind.invalidity == "timeout":
+            failure = replace(failure, detail=f"{failure.detail}; {busy} meanwhile")
         blank = self._without_window(result.total_s)
-        return replace(blank, failure=failure, devices=peaks, notes=result.notes, alloc_retries=result.alloc_retries)
+        return replace(blank, failure=failure, devices=devices, notes=result.notes, alloc_retries=result.alloc_retries)
+
+    def _others_pct(self) -> float | None:
+        """Return the mean share of the processors that other programs used during the probe; None if unknown."""
+        return of_known(fmean, (sample.others_pct for sample in self._recorder.samples()))
 
     def _now_s(self) -> float:
         """Return the seconds since the probe began."""

@@ -1,7 +1,7 @@
 """Sessions: one started trainer serves one probe after another, which saves its start; each such probe is a run.
 
 A plan is warm if a session can serve it, and otherwise cold. `tuner.progress` describes the protocol: the trainer asks
-for requests, reports each iteration of a run, and tells when the run is done.
+for requests, reports each iteration of a run, and reports the end of the run.
 """
 
 import json
@@ -208,10 +208,10 @@ class SessionRun:
         return not self._is_done and self._session.is_healthy
 
     def _checked(self, line: OutputLine) -> OutputLine:
-        """Return a line of the trainer, after a message on it has changed the state of the run and of the session.
+        """Update the state of the run and of the session by a message of the trainer, and return its line.
 
-        A line of the console is returned as it is. If the protocol does not allow a message, a console line about this
-        breach is returned in its place.
+        A line of the console is no message and is returned as it is. In place of a message that the protocol does not
+        allow, a console line about this breach is returned.
         """
         if line.stream == "console":
             return line
@@ -248,9 +248,9 @@ class _Session:
         """
         self.key = plan.session_key
         self.ready = False
-        """Whether the trainer has told that it takes requests."""
+        """Whether the trainer has reported that it takes requests."""
         self.failed = False
-        """Whether the trainer has told of a failure."""
+        """Whether the trainer has reported a failure."""
         self._has_ended = False
         self.requests = Requests(plan.slot.out_dir / "requests")
         slot = replace(plan.slot, out_dir=plan.slot.out_dir / "session")

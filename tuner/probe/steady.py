@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 def of_known(combine: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
-    """Return `combine` of the numbers that are not None, such as their `max` or `fmean`; None if all are None."""
+    """Return `combine`, such as `max` or `fmean`, of the numbers that are not None; None if all are None."""
     known = [number for number in numbers if number is not None]
     return combine(known) if known else None
 
@@ -59,7 +59,7 @@ def change_point(values: Sequence[float]) -> int | None:
     The variance is moderated as in `standard_error`, with a usual scatter of 0.1. A last value that is larger than the
     others may be a pause, so this value alone is no level.
     """
-    weight = 2  # of the usual scatter, in iterations: a few equal iterations prove little (chosen)
+    weight = 2  # that of the usual scatter, in iterations: a few equal iterations prove little (chosen)
     count = len(values)
     sums = list(accumulate(values, initial=0.0))
     squares = list(accumulate((value**2 for value in values), initial=0.0))

@@ -130,7 +130,7 @@ def summarise(
         if all(read(sample) is None for sample in around):
             return None
         mean_of = partial(_window_mean, samples, read=read, interval_s=interval_s)
-        return _estimated(mean_of, window, largest=FULL_PCT, variation=variation)
+        return _mean_with_error(mean_of, window, largest=FULL_PCT, variation=variation)
 
     util = share("util_pct", NVML_INTERVAL_S if device.is_gpu else None)
     sm = share("sm_pct", variation=steady.SM_VARIATION)
@@ -141,7 +141,7 @@ def summarise(
     counted_w = counted_power(samples)
     power_w = counted_w or partial(_window_mean, samples, read=attrgetter("power_w"), interval_s=NVML_INTERVAL_S)
     counter = "counter" if device.is_gpu else "rapl"
-    power = _estimated(power_w, window)
+    power = _mean_with_error(power_w, window)
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -185,8 +185,8 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
         Pairs of seconds since the first mark, and the largest memory up to then in MiB. The first pair is that of the
         first sample after this mark, and the last pair that of the last sample. Empty without a sample after the mark.
     """
-    kept: list[tuple[float, float]] = []
-    largest, largest_kept, last_s = 0.0, 0.0, from_s
+    rises: list[tuple[float, float]] = []
+    largest, largest_of_last_rise, last_s = 0.0, 0.0, from_s
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
@@ -194,20 +194,20 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        if not kept:  # the first sample after the first mark, whose memory is the largest so far
-            largest_kept = largest_before or largest
-            kept.append((0.0, largest_kept))
-        if largest > largest_kept + RISE * (sample.mem_total_mib or 0.0):
-            largest_kept = largest
-            kept.append((sample.t_s - from_s, largest))
-    if not kept:
+        if not rises:  # the first sample after the first mark: the memory until then
+            largest_of_last_rise = largest_before or largest
+            rises.append((0.0, largest_of_last_rise))
+        if largest > largest_of_last_rise + RISE * (sample.mem_total_mib or 0.0):
+            largest_of_last_rise = largest
+            rises.append((sample.t_s - from_s, largest))
+    if not rises:
         return ()
-    step = max(1, math.ceil(len(kept) / 400))
-    return (kept[0], *kept[1::step], (last_s - from_s, largest))
+    step = max(1, math.ceil(len(rises) / 400))
+    return (rises[0], *rises[1::step], (last_s - from_s, largest))
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to tell a leak from recurring peaks.
+    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to distinguish a leak from recurring peaks.
 
     A leak raises the least memory of each part. A longer batch or an evaluation does not: it shows in the largest
     memory of the parts in which it comes.
@@ -233,7 +233,7 @@ def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float)
 
 
 def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Quantity | None]:
-    """Return each rank's busy share over the window in percent, by the busy seconds that the ranks themselves report.
+    """Return each rank's busy share over the window in percent, by the busy seconds that the ranks report.
 
     The busy share is the share of the training in which the rank's device did tensor work. Each rank's share is taken
     over its own times of the same iterations, because ranks end an iteration at slightly different times.
@@ -284,7 +284,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _estimated(busy_pct, rank_window, largest=FULL_PCT)
+    share = _mean_with_error(busy_pct, rank_window, largest=FULL_PCT)
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
@@ -338,7 +338,7 @@ MeanOf = Callable[[Window], Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
 
 
-def _estimated(
+def _mean_with_error(
     mean_of: MeanOf, window: Window, *, largest: float = math.inf, variation: Variation = USUAL_VARIATION
 ) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
@@ -353,9 +353,9 @@ def _estimated(
 def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
-    Besides the scatter, the error contains two differences that no further iteration averages out: the edge error, and
-    the difference between the means of the last level and of the whole window. If the mean of the last level is
-    unknown, the mean of the window may be wrong by its full size.
+    The error is the root of the sum of three squares (independent errors): the scatter, the edge error, and the
+    difference between the means of the last level and of the whole window. No further iteration reduces the last two.
+    If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
 
     Args:
         mean_of: Returns the mean over a part of the window.
@@ -408,7 +408,7 @@ def _as_quantity(value: float | None) -> Quantity | None:
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
-    """Return the samples after `begin_s` and up to `end_s`. `samples` are sorted by time."""
+    """Return the samples with a time after `begin_s` and up to `end_s`. `samples` are sorted by time."""
     begin = bisect_right(samples, begin_s, key=attrgetter("t_s"))
     return samples[begin : bisect_right(samples, end_s, lo=begin, key=attrgetter("t_s"))]
 
@@ -455,9 +455,14 @@ def notes(
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
+    if busy := others_in_words(devices):
+        yield f"{busy}, so another run may give another value"
+
+
+def others_in_words(devices: Iterable[DeviceSummary]) -> str | None:
+    """Return how much of the processors others used, as a clause; None if it was little or is unknown."""
     others_pct = of_known(max, (device.others_mean_pct for device in devices)) or 0.0
-    if others_pct >= BUSY_PCT:
-        yield f"{LOADED} {min(others_pct, 100):.0f} % of the processors, so another run may give another value"
+    return f"{LOADED} {min(others_pct, 100):.0f} % of the processors" if others_pct >= BUSY_PCT else None
 
 
 def step_share(window: Window) -> float | None:
@@ -466,53 +471,46 @@ def step_share(window: Window) -> float | None:
     A pause is time between two iterations that only comes after some of them, such as an evaluation. None if the window
     has no pause, or if it is unknown how often a pause comes.
     """
-    kinds = _pause_kinds(window)
-    if not kinds or not all(kind.every for kind in kinds):
+    pauses = _mean_pauses(window)
+    if not pauses or not all(pause.every for pause in pauses):
         return None
     step_s = 1 / (window.iterations_per_s or math.inf)
-    pause_s_per_step = sum(seconds / kind.every for kind, seconds in kinds.items() if kind.every)
+    pause_s_per_step = sum(pause_s / pause.every for pause, pause_s in pauses.items() if pause.every)
     return step_s / (step_s + pause_s_per_step)
 
 
-def _pause_kinds(window: Window) -> dict[Pause, float]:
-    """Return the kinds of pauses in a window, each with the iterations from one to the next → mean length in seconds.
+def _mean_pauses(window: Window) -> dict[Pause, float]:
+    """Return each kind of pause in a window → its mean length in seconds.
 
-    Where the output does not tell these iterations, they are taken from the marks; None for a single pause.
+    Where the output does not say how many iterations lie between two such pauses, the marks do; None for a single one.
     """
     marks_by_kind: dict[str, list[Mark]] = {}
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
             marks_by_kind.setdefault(mark.pause.what, []).append(mark)
-    kinds: dict[Pause, float] = {}
+    pauses: dict[Pause, float] = {}
     for what, marks in marks_by_kind.items():
         newest = marks[-1].pause  # the newest count, because an epoch may get longer
         mean_distance = (marks[-1].iteration - marks[0].iteration) / max(1, len(marks) - 1)  # 0 for a single pause
         every = (newest and newest.every) or mean_distance or None
-        kinds[Pause(what, every)] = fmean(mark.pause_s for mark in marks)
-    return kinds
+        pauses[Pause(what, every)] = fmean(mark.pause_s for mark in marks)
+    return pauses
 
 
 def _pause_costs(window: Window) -> Iterator[str]:
     """Yield a note about the seconds that each kind of pause costs. The window's numbers are those without pauses."""
-    for kind, pause_s in _pause_kinds(window).items():
+    for pause, pause_s in _mean_pauses(window).items():
         share = ""
-        if kind.every:
-            steps_s = kind.every / (window.iterations_per_s or math.inf)
+        if pause.every:
+            steps_s = pause.every / (window.iterations_per_s or math.inf)
             share_pct = 100 * pause_s / (pause_s + steps_s)
-            per = "an epoch" if "epoch" in kind.what else "between two"
-            share = f", {share_pct:.0f} % at {kind.every:.0f} iterations {per}"
-        yield f"{kind.what} costs {pause_s:.1f} s{share}; {WITHOUT_PAUSE}"
+            per = "an epoch" if "epoch" in pause.what else "between two"
+            share = f", {share_pct:.0f} % at {pause.every:.0f} iterations {per}"
+        yield f"{pause.what} costs {pause_s:.1f} s{share}; {WITHOUT_PAUSE}"
 
 
 SAMPLED = "sampled_power"
 """The source of energy of a device without a counter of its own: power that was sampled."""
-
-
-class EnergyReading(NamedTuple):
-    """A reading of a counter of energy."""
-
-    t_s: float
-    energy_j: float
 
 
 def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
@@ -521,31 +519,29 @@ def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
     None if the device has no counter, or if the counter stands still or falls. Each piece of a window is weighted by
     the seconds of training that it stands for.
     """
-    readings = [EnergyReading(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
-    falls = any(later.energy_j < earlier.energy_j for earlier, later in pairwise(readings))
-    if falls or len(readings) < 2 or readings[-1].energy_j <= readings[0].energy_j:
+    known = [(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
+    times_s, energies_j = [t_s for t_s, _ in known], [energy_j for _, energy_j in known]
+    if len(known) < 2 or energies_j != sorted(energies_j) or energies_j[-1] <= energies_j[0]:
         return None
+
+    def energy_at(t_s: float) -> float:
+        """Return the counter in joules at a time between two readings, interpolated linearly."""
+        place = min(max(bisect_right(times_s, t_s), 1), len(known) - 1)
+        share = (t_s - times_s[place - 1]) / (times_s[place] - times_s[place - 1])
+        return energies_j[place - 1] + (energies_j[place] - energies_j[place - 1]) * share
 
     def power_w(window: Window) -> Quantity | None:
         """Return the mean power over a window."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces:
-            begin_s, end_s = max(piece.begin_s, readings[0].t_s), min(piece.end_s, readings[-1].t_s)
+            begin_s, end_s = max(piece.begin_s, times_s[0]), min(piece.end_s, times_s[-1])
             if end_s > begin_s:
-                piece_w = (_energy_at(readings, end_s) - _energy_at(readings, begin_s)) / (end_s - begin_s)
+                piece_w = (energy_at(end_s) - energy_at(begin_s)) / (end_s - begin_s)
                 trained_s += piece.trained_s
                 energy_ws += piece.trained_s * piece_w
         return Quantity(energy_ws / trained_s) if trained_s else None
 
     return power_w
-
-
-def _energy_at(readings: Sequence[EnergyReading], t_s: float) -> float:
-    """Return a counter in joules at a time between its first and its last reading."""
-    place = min(max(bisect_right(readings, t_s, key=attrgetter("t_s")), 1), len(readings) - 1)
-    before, after = readings[place - 1], readings[place]
-    share = (t_s - before.t_s) / (after.t_s - before.t_s)
-    return before.energy_j + (after.energy_j - before.energy_j) * share
 
 
 def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], trained_s: float) -> Quantity | None:

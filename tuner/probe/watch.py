@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.count import TrainingCounts
 from tuner.probe.count_files import training_counts
-from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
+from tuner.probe.evidence import COMPILING, NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched
@@ -79,8 +79,8 @@ class Watch:
         """When the first line came; None before it."""
         self._last_line_s = 0.0
         """When the last line came; 0 before the first."""
-        self._pause_told_s = 0.0
-        """When a process last told that it evaluates or saves."""
+        self._last_pause_s = 0.0
+        """When a message last said that a process evaluates or saves."""
         self.evidence = Evidence()
         """The signs of a failure since the last iteration."""
         self._unmatched = Unmatched()
@@ -94,9 +94,9 @@ class Watch:
         self._marks = Marks(ranks, reader.patterns.samples_per_iteration)
 
     def feed(self, lines: Sequence[OutputLine]) -> bool:
-        """Take new lines into account, and return whether all ranks have completed another iteration with them.
+        """Take new lines into account, and return whether they complete another iteration on all ranks.
 
-        A completed iteration shows that signs of a failure before the last one were none, so these are forgotten.
+        Evidence of a failure from before the previous mark is then forgotten: the training has gone on after it.
         """
         marks_before = len(self.marks)
         for line in lines:
@@ -134,7 +134,7 @@ class Watch:
             case "training":  # from what counts steps inside the training
                 self.training = training_counts(message.get("counts")) or self.training
                 if message.get("paused"):
-                    self._pause_told_s = t_s
+                    self._last_pause_s = t_s
 
     @property
     def has_enough(self) -> bool:
@@ -215,7 +215,7 @@ class Watch:
         had_died = {
             ProbeEnd.HANG: self.evidence.fatal_t_s is not None,  # the silence confirms even a line that may be harmless
             ProbeEnd.OUT_OF_TIME: self.evidence.is_certain,  # the ranks that write on may have survived any other line
-            ProbeEnd.EXITED: bool(self.evidence.reported),  # otherwise the exit code tells how it ended
+            ProbeEnd.EXITED: bool(self.evidence.reported),  # otherwise the exit code decides
         }
         if had_died.get(end):
             end = ProbeEnd.FATAL
@@ -229,7 +229,7 @@ class Watch:
             return None
         if lost is not None and not out_of_memory:
             return unreadable(lost)
-        if oom_kills and (shown is None or shown.rule == KILLED):  # the kernel's count tells who has killed
+        if oom_kills and (shown is None or shown.rule == KILLED):  # by its count, the kernel has killed it
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         is_silent = self._first_line_s is None and not in_session
         without_progress = self._without_progress(end, finished, is_silent)
@@ -282,7 +282,10 @@ class Watch:
             case ProbeEnd.ENOUGH:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
-                kind, rule, detail = FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"
+                kind, rule = FailureKind.TOO_SLOW, "time limit"
+                if self.evidence.is_compiling:
+                    rule, too_early = COMPILING, f"{too_early}; the next start finds what is compiled"
+                detail = f"the time limit of {self._limits.max_seconds:g} s (see probe.max_seconds) came {too_early}"
             case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
                 done = f"the training was over at iteration {reached}, before it could be measured"
@@ -354,17 +357,17 @@ class Watch:
     def _is_stalled(self, now_s: float, factor: float) -> bool:
         """Return whether no line has come for long, or no iteration for `factor` median iterations.
 
-        Without a known length of an iteration, only lines count. While a trainer tells of a pause, such as an
+        Without a known length of an iteration, only lines count. While a trainer reports a pause, such as an
         evaluation, it may be without an iteration for at least `silence_seconds`.
         """
         limits, usual_s = self._limits, self._median_iteration_s()
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):
             return True
-        is_paused = self._reader.pause is not None or self._pause_told_s > self._last_mark_s
+        is_paused = self._reader.pause is not None or self._last_pause_s > self._last_mark_s
         least_s = limits.silence_seconds if is_paused else self.LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
-        return usual_s > 0 and now_s - max(self._last_mark_s, self._pause_told_s) >= stall_s
+        return usual_s > 0 and now_s - max(self._last_mark_s, self._last_pause_s) >= stall_s
 
     @property
     def _last_mark_s(self) -> float:

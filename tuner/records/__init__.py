@@ -3,5 +3,5 @@
 Databases of earlier versions still open. Only this room knows what those versions wrote in another way:
 
 - The record of a case had neither `files` nor `robot`: `case_record.decode` and `case_record.known_case`.
-- An identity held a setting of the pruner that nothing reads any more: `case_record.as_of_now`.
+- An identity held a setting of the pruner that nothing reads any more: `case_record.without_margin`.
 """

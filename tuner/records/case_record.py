@@ -12,11 +12,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tuner.probe import MOST
-from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, STOPPED, record_of, storable
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, LONGER, MENDED, RACE, RUNGS, STOPPED, record_of, storable
 from tuner.study import FILES, LADDER, BatchFit, Case, Config
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
-"""What is told of a search that a person, a limit of time or a crash has stopped."""
+"""The sentence about a search that a person or a crash has stopped."""
+OUT_OF_HOURS = "the search stopped at its limit of --hours; rerun to resume"
+"""The sentence about a search that a limit of time has stopped."""
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
 
@@ -28,8 +30,11 @@ def comparable(identity: Mapping[str, Any]) -> list[Any]:
     return [facts, *(identity.get(part) for part in ("objective", "constraints", "source", "devices"))]
 
 
-def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the pruner's `margin_pct`, which earlier versions stored, to compare it with now."""
+def without_margin(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity without the pruner's `margin_pct`, which only earlier versions stored.
+
+    It can then be compared with an identity of this version.
+    """
     pruner = identity.get("pruner")
     if not isinstance(pruner, dict):
         return dict(identity)
@@ -60,6 +65,8 @@ class CaseRecord:
     """The default config of each rung, with which other configs of the rung are compared."""
     learning: tuple[str, ...] = ()
     """The parameters that change what is learnt."""
+    max_seconds: float | None = None
+    """The time limit of a probe, in seconds; None in older records."""
     recording: Mapping[str, Any] | None = None
     """How the case is recorded, if it is: the JSON of `tuner.export.recorded_table.Circumstances`."""
 
@@ -146,15 +153,15 @@ class Claim:
 
 
 def scored_by(runs: Iterable[RunRecord], source: str | None) -> list[RunRecord]:
-    """Return the runs whose scores compare: those read from `source`, and those of which the source is not known.
+    """Return the runs whose scores can be compared: those read from `source`, and those whose source is unknown.
 
-    `source`: what the trainer names now, such as a row of its output.
+    `source`: where the trainer finds the score now, as it names it, such as a row of its output.
     """
     return [run for run in runs if run.score_source in (None, source)]
 
 
 def newest_scored(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the runs whose scores compare with the newest score: those read from the same source."""
+    """Return the runs whose scores can be compared with the newest score, because they were read from its source."""
     sources = (run.score_source for run in reversed(runs) if run.score_source is not None)
     return scored_by(runs, next(sources, None))
 
@@ -208,7 +215,16 @@ class StudyAttributes:
     @property
     def trials_before_mending(self) -> int:
         """The number of trials from before the set-up was mended; 0 where it never was."""
-        count = self._attributes.get(MENDED)
+        return self._count(MENDED)
+
+    @property
+    def trials_before_longer(self) -> int:
+        """The number of trials from before the time limit of a probe was raised; 0 where it never was."""
+        return self._count(LONGER)
+
+    def _count(self, name: str) -> int:
+        """Return the number of trials in an attribute; 0 where it is missing or no number."""
+        count = self._attributes.get(name)
         return count if isinstance(count, int) else 0
 
     @property
@@ -254,12 +270,15 @@ FOLDER = "folder"
 
 
 def is_of_other_script(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether a study was measured with another script in another folder, such as a colleague's."""
+    """Return whether a study was measured with another script in another folder, such as a colleague's.
+
+    `before`: the facts of the study's newest measurement. `now`: those of this machine and script.
+    """
     names = (FOLDER, "script")
     return all(name in before and name in now and before[name] != now[name] for name in names)
 
 
 def changed_facts(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Return each fact that is known of both and that has changed, such as `driver 550.54 → 570.86`."""
+    """Return each fact that is known `before` and `now` and has changed, such as `driver 550.54 → 570.86`."""
     both = (name for name in FACTS if name in before and name in now)
     return tuple(f"{FACTS[name]} {before[name]} → {now[name]}" for name in both if before[name] != now[name])

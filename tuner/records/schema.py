@@ -28,8 +28,10 @@ SOAKS = "soaks"
 It holds what was soaked, as `trial.SoakSettings`.
 """
 TOLD = "told"
-"""Trial attribute: a person has told that a training with the config ran out of memory. It is the parameter with whose
-value memory grows, or empty."""
+"""Trial attribute: the user has reported that a training with the config ran out of memory.
+
+It is the parameter with whose value memory grows, or empty.
+"""
 ORIGIN = "origin"
 """Trial attribute: the name of the other case in which the trial's config is the best."""
 ERROR = "error"
@@ -44,6 +46,8 @@ IDENTITY = "identity"
 """Study attribute: the settings that must not change while the study goes on."""
 MENDED = "mended"
 """Study attribute: the number of trials from before the set-up was mended. They say nothing about their configs."""
+LONGER = "longer"
+"""Study attribute: the number of trials from before `probe.max_seconds` was raised. Those too slow do not count."""
 ENDED = "ended"
 """Study attribute: why nothing was left that is worth a probe; None again once the case goes on."""
 STOPPED = "stopped"
@@ -127,9 +131,9 @@ class TrialRows(NamedTuple):
 def trials_with_rows(
     execute: Callable[[Any], Rows], queries: TrialQueries, unread: Container[str] = ()
 ) -> Iterator[TrialRows]:
-    """Yield the rows of the wanted trials in the order of their ids, each with its rows of each further table.
+    """Return an iterator over the wanted trials in the order of their ids, each with its rows of each further table.
 
-    All queries have run before the first trial is yielded.
+    All queries run at once, before the first trial is asked for.
 
     Args:
         execute: Returns all rows of an SQLAlchemy query.
@@ -206,7 +210,7 @@ def read_json(document: object) -> Any:
         if not isinstance(document, str):
             return None
         value = _DECODER.decode(document)  # its numbers are storable
-        # no text in such a document is too long or has a character that cannot be stored, so none need be looked at
+        # a short document in ASCII without escapes has only texts that can be stored, which need no check
         has_storable_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
         return value if has_storable_texts else storable(value)
     except (ValueError, RecursionError):

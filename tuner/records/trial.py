@@ -151,7 +151,7 @@ class TrialRecord:
     soak: SoakSettings | None = None
     """How the trial shows whether the config's memory lasts; None where it does not show that."""
     grows_with: str | None = None
-    """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
+    """The parameter with whose value memory grows, or "", after the user reported that a training ran out of memory."""
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
     lease: object = None
@@ -206,7 +206,7 @@ class TrialRecord:
 
     @property
     def cost(self) -> Mapping[str, float]:
-        """What the probe took, by which further probes are foretold, as the function `cost` returns it.
+        """What the probe took, to predict what other probes will take; in the form of the function `cost`.
 
         Empty where that is unknown, and where the probe gave no number.
         """
@@ -215,8 +215,8 @@ class TrialRecord:
         return cost(self.probe) if self.probe.status in {OK, PRUNED} else {}
 
     @property
-    def ran(self) -> bool:
-        """Whether the probe failed after a start that took less time than what followed."""
+    def failed_after_start(self) -> bool:
+        """Whether the probe failed, and its start took less time than what followed: the failure is of the latter."""
         took = cost(self.probe)
         return self.probe.status not in {OK, PRUNED} and took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
@@ -231,45 +231,25 @@ class TrialRecord:
         return _number(self.probe.samples_per_s)
 
     @property
-    def metrics(self) -> Mapping[str, Any]:
-        """Metric name → number; None where the metric could not be measured."""
-        return self.probe.metrics
-
-    @property
-    def devices(self) -> tuple[DeviceSummary, ...]:
-        """The summary of each device, in rank order."""
-        return self.probe.devices
-
-    @property
     def memory_share_pct(self) -> float | None:
         """The largest share of a device's memory in use at its peak, in percent."""
-        peaks = ((device.mem_peak_mib, device.mem_total_mib) for device in self.devices)
+        peaks = ((device.mem_peak_mib, device.mem_total_mib) for device in self.probe.devices)
         return of_known(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 
     @property
-    def others_pct(self) -> float | None:
-        """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
-        return self.probe.others_pct
-
-    @property
-    def is_disturbed(self) -> bool:
-        """Whether other programs used so much of the processors that the probe has a note about it."""
-        return self.probe.is_disturbed
-
-    @property
     def failed(self) -> bool:
-        """Whether the config failed for good.
+        """Whether the config failed for good: it is not probed again.
 
         A failure that is the config's fault is stored as pruned, so that samplers learn from it. Any other failure is
         for good if the plain command made the probe, and no retry is to come.
         """
-        if self.state == FAIL:
-            return not (self.warm or self.retry)
-        return self.state == PRUNED_STATE and self.failure is not None
+        if self.state == PRUNED_STATE:
+            return self.failure is not None
+        return self.state == FAIL and not (self.warm or self.retry)
 
     @property
     def counts(self) -> bool:
-        """Whether the trial says anything about its config. A failure that is not for good says nothing about it."""
+        """Whether the trial shows anything about its config. A failure that is not for good shows nothing."""
         return self.failed or self.state in {COMPLETE, PRUNED_STATE}
 
     @property
@@ -278,22 +258,31 @@ class TrialRecord:
         return self.state == COMPLETE and bool(self.values) and not self.is_barred
 
 
-def widened(value: float, error: float | None, devices: Iterable[DeviceSummary]) -> float | None:
-    """Return the standard error of a single reading that people are told: wider if other programs disturbed it.
+def widened(value: float, error: float | None, loss: float) -> float | None:
+    """Return the standard error of a value to print: wider where other programs may have made the value too small.
 
-    Without its waits for a processor that other programs used, the reading may be `1 / (1 - delayed)` times as large.
-    Half of that difference counts, and at most the whole reading.
+    Without them, the value may be larger by up to `loss` times itself. All sizes up to there are taken as equally
+    likely, so the standard error is the largest difference divided by √3 (uniform distribution).
 
     Args:
-        value: The reading.
+        value: The value, which may be the mean of several readings.
         error: Its own standard error; None, which is also returned then, where it is unknown.
-        devices: What the devices did meanwhile, with their waits.
+        loss: The `possible_loss` of the reading, or its mean over the readings. More readings do not reduce it, because
+            other programs mostly disturb all readings of a config alike.
+    """
+    return None if error is None else math.hypot(error, value * loss / math.sqrt(3.0))
+
+
+def possible_loss(devices: Iterable[DeviceSummary]) -> float:
+    """Return by how many times itself a reading may be larger without the waits for a processor that others used.
+
+    `devices`: what the devices did meanwhile, with these waits.
     """
     delayed = (of_known(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
-    if error is None or delayed < 0.02:  # usual on a machine that runs nothing else
-        return error
-    half_of_difference = delayed / (1.0 - delayed) / 2.0 if delayed < 1.0 else math.inf
-    return math.hypot(error, value * min(1.0, half_of_difference))
+    if delayed < 0.02:  # usual on a machine that runs nothing else
+        return 0.0
+    delayed = min(delayed, 0.9)  # nothing is known of a rank that hardly runs (chosen)
+    return delayed / (1.0 - delayed)
 
 
 def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:
@@ -388,15 +377,17 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     newest = trials[-1]
     if len(trials) == 1:
         return newest
-    metrics_of_trials = [trial.metrics for trial in trials]
-    metrics = dict(newest.metrics)
+    metrics_of_trials = [trial.probe.metrics for trial in trials]
+    metrics = dict(newest.probe.metrics)
     for metric in METRICS:
         number = of_known(metric.combine, [of_trial.get(metric.name) for of_trial in metrics_of_trials])
         if number is not None:
             metrics[metric.name] = number
         if metric.error_of:  # replaced even by None: the error of the newest trial alone is not that of a mean
             metrics[f"{metric.name}_se"] = _error(metric.name, metrics_of_trials)
-    with_as_many_devices = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
+    with_as_many_devices = [
+        trial.probe.devices for trial in trials if len(trial.probe.devices) == len(newest.probe.devices)
+    ]
     probe = replace(
         newest.probe,
         samples_per_s=of_known(fmean, [trial.samples_per_s for trial in trials]),

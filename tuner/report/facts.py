@@ -222,7 +222,7 @@ def _missing_parts(
     for failure in failed:
         if failure.excerpt is None:
             yield f"a console log of {failure.kind}: the folders of these probes are not here any more"
-    on_cards = best is not None and any(device.is_gpu for device in best.devices)
+    on_cards = best is not None and any(device.is_gpu for device in best.probe.devices)
     if on_cards and all(point.sm_pct is None for point in measured):
         yield "the activity of multiprocessors: these devices do not report it"
 
@@ -237,7 +237,7 @@ class Headline(NamedTuple):
 def result(case: CaseFacts) -> Headline:
     """Return the headline of a case in a report: what its best config gains over the default, and its values.
 
-    A gain in speed is told as a factor, and any other gain as the objective of the default and of the best. Where the
+    A gain in speed is shown as a factor, and any other gain by the objectives of the default and of the best. Where the
     gain is unknown, the headline is the objective of the best, and the sentence below says why.
     """
     best, default, objective = case.view.best, case.view.default, case.summary.objective
@@ -257,7 +257,7 @@ def result(case: CaseFacts) -> Headline:
         why = sessions or "; ".join(export.doubts(case.view, default, name))
         return Headline(value, paragraph([why, *of_best] if why else of_best))
     text, below = _gain_headline(objective, case.summary.gain, name)
-    return Headline(text, paragraph(filter(None, [below, sessions, *of_best])))
+    return Headline(text, paragraph(filter(None, [below, sessions, *export.unseen(default, best, name), *of_best])))
 
 
 def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline:
@@ -347,7 +347,7 @@ def cost(case: CaseFacts) -> str:
 
 def memory(case: CaseFacts) -> str:
     """Return the memory that the best uses and leaves free; empty where it is unknown."""
-    metrics = pooled(case.view.best.trials).metrics if case.view.best else {}
+    metrics = pooled(case.view.best.trials).probe.metrics if case.view.best else {}
     peak_mib, headroom_pct = metrics.get("mem_peak_mib"), metrics.get("headroom_pct")
     free = "" if headroom_pct is None else f", {headroom_pct:.0f}\u00a0%\u00a0free"
     return "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
@@ -367,7 +367,7 @@ def when_found(case: CaseFacts) -> str:
     text = f"Trial #{case.first_best.trial.number} first measured the best config, "
     text += f"after {ended_s:,.0f} device-seconds ({share_pct:.0f} % of all)."
     why_ended = case.view.facts.ended  # None where the search may still go on
-    if share_pct < 99.5:  # otherwise it is rounded to all, and there is no rest
+    if share_pct < 99.5:  # a larger share is printed as 100 %
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:
         text += f" {paragraph([export.at_its_end(why_ended)])}"

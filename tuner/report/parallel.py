@@ -51,9 +51,9 @@ def parallel(case: CaseFacts) -> Parallel | None:
 
 
 def _parameter_axis(name: str, values: Sequence[Value | None]) -> Axis:
-    """Return the axis of a parameter, whose values have equal distances, numbers in ascending order.
+    """Return the axis of a parameter: its values at equal distances, numbers in ascending order.
 
-    `values` are those of the trials; None where the parameter does not count, which is the lowest place.
+    `values`: that of each trial; None, the lowest place of the axis, where a trial does not use the parameter.
     """
     known = [value for value in dict.fromkeys(values) if value is not None]
     if not any(isinstance(value, str) for value in known):
@@ -62,9 +62,10 @@ def _parameter_axis(name: str, values: Sequence[Value | None]) -> Axis:
     last = max(1, len(ordered) - 1)
     place_of = {value: index / last for index, value in enumerate(ordered)}
     labels = ["-" if value is None else value_text(value) for value in ordered]
-    every = ceil(len(ordered) / 12)  # more labels would not be readable beside each other
-    from_largest = list(zip(place_of.values(), labels, strict=True))[::-every]  # the largest always has a label
-    return Axis(name=name, places=[place_of[value] for value in values], ticks=from_largest[::-1])
+    step = ceil(len(ordered) / 12)  # at most 12 labels can be read beside each other
+    first = (len(ordered) - 1) % step  # so that the largest value has a label
+    ticks = list(zip(place_of.values(), labels, strict=True))[first::step]
+    return Axis(name=name, places=[place_of[value] for value in values], ticks=ticks)
 
 
 def _result_axis(name: str, values: Sequence[float | None]) -> Axis:

@@ -100,10 +100,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
 
 
 def _best_so_far(event: events.ProbeEnded) -> str:
-    """Return words that say that the trial's config is the best so far, and its mean if it was measured again.
-
-    Empty if another config is the best.
-    """
+    """Return a clause if the trial's config is the best so far, with its mean of several trials; otherwise ""."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"
@@ -149,7 +146,7 @@ class EventLines:
     def __init__(self) -> None:
         self._fixed_values = FixedValues()
         self._common_notes: set[str] = set()
-        """The notes common to most trials that were told already, by the phrase that they have."""
+        """The phrases by which notes that most trials have are known, as far as a line has shown such a note."""
 
     def line_of(self, event: events.Event) -> StyledLine | None:
         """Return the line for an event; None for an event without a line."""
@@ -161,10 +158,9 @@ class EventLines:
         return line(event)
 
     def _new_notes(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield those notes of a trial that its line shows: notes that most trials have appear whole only once.
+        """Yield those notes of a trial that its line shows. Two notes that most trials have appear in full only once.
 
-        These are the notes on what other programs used, and on the cost of a pause. Later lines leave out the latter,
-        and shorten the former to its share.
+        Later lines shorten the note on what other programs used, and leave out the note on the cost of a pause.
         """
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)

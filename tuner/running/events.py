@@ -17,7 +17,7 @@ from tuner.export import EXHAUSTED, CaseView, gain
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import adapter
-from tuner.records.trial import TrialRecord, widened
+from tuner.records.trial import TrialRecord, possible_loss, widened
 from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
@@ -208,7 +208,7 @@ class ProbeEnded(Event):
             total_batch=result.total_batch,
             status=verdict.status,
             values=tuple(verdict.values or ()),
-            error=widened(verdict.values[0], verdict.error, result.devices) if verdict.values else None,
+            error=widened(verdict.values[0], verdict.error, possible_loss(result.devices)) if verdict.values else None,
             samples_per_s=result.samples_per_s,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
             confirms=asked.confirms,
@@ -289,7 +289,7 @@ class Ending(StrEnum):
 
 
 def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
-    """Return why a case stops after a probe; None to go on.
+    """Return why the work on a case stops early after a probe; None where it goes on.
 
     A failure in a session does not stop a case, because the plain command may still succeed.
 

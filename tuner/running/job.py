@@ -13,7 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tuner.errors import StudyError
-from tuner.probe import HOUR_S, Answer, Clock, MonotonicClock, ProbePlan, Prober, ProbeResult, Stop
+from tuner.probe import (
+    HOUR_S,
+    OUT_OF_TIME,
+    STOPPED,
+    Answer,
+    Clock,
+    MonotonicClock,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Stop,
+)
+from tuner.records.case_record import OUT_OF_HOURS, STOPPED_EARLY
 from tuner.running.events import Watcher
 from tuner.running.workbench import Workbench
 from tuner.search.calibration import BatchToFit, batch_calibration, ladder_calibration
@@ -118,16 +130,22 @@ class Job:
     recording: Mapping[str, Any] | None = None
     """For a recording, the JSON of its `Circumstances`, which the case's study keeps; None for other work."""
 
+    @property
+    def early_end(self) -> str:
+        """Why a search stops before its end, and how it goes on, as a sentence."""
+        return OUT_OF_HOURS if self.is_late() else STOPPED_EARLY
+
     def target(self, spec: StudySpec) -> int | None:
         """Return the number of finished trials that ends the work on a case; None where no number does."""
         return (self.trials or spec.search.trials) if self.purpose.has_target else None
 
 
 def check_case(job: Job, case: Case) -> None:
-    """Check before anything begins whether a case can be searched and its study be resumed.
+    """Check before any probe that a case can be searched, and that its study can be resumed.
 
-    Raises StudyError with the case's name if no sampler can be made, and StoreError if the case's study in the database
-    differs. The search itself makes a new sampler later, when the cases before it have shown their best.
+    Raises StudyError with the case's name if no strategy can be made for it, and StoreError if the case's study in the
+    database was begun with other settings. The strategy is dropped: the search makes another when it comes to the case,
+    because it then learns from the cases before.
     """
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
@@ -156,7 +174,7 @@ class Budget:
         self._end_s = clock.now() + self.total_s
         self._has_begun = False
         self.shortage: Shortage | None = None
-        """Which probe was too long for the rest; None while the rest was enough."""
+        """How long a probe was that did not fit into the time left; None while each has fitted."""
 
     def left_s(self) -> float:
         """Return the seconds that are left; infinite where there is no limit."""
@@ -167,10 +185,11 @@ class Budget:
         return self.shortage is not None or self.left_s() <= 0.0
 
     def has_time_for(self, probe_s: float | None) -> bool:
-        """Return whether a probe of so many seconds fits into the time that is left; one of unknown length (None) does.
+        """Return whether a probe of so many seconds may begin; one of unknown length (None) may.
 
-        If it does not fit, the budget is over. The first probe may take the whole budget, although the preparation has
-        taken some of it: otherwise a study that is resumed with the same budget would never go on.
+        If it does not fit into the time that is left, the budget is over. But the first probe may take the whole
+        budget, although the preparation has taken some of it. Otherwise a study that is resumed with the same budget
+        would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
         enough_s = left_s if self._has_begun else self.total_s
@@ -190,9 +209,11 @@ def within_budget(job: Job, budget: Budget) -> Job:
     """
 
     def begin(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Tell the budget that a probe begins, and run it."""
+        """Tell the budget that a probe begins, run it, and say so where the end of the budget has stopped it."""
         budget.begin()
-        return job.probe(plan, stop)
+        result = job.probe(plan, stop)
+        is_cut = result.failure == STOPPED and budget.is_over() and not job.interrupted()
+        return replace(result, failure=OUT_OF_TIME) if is_cut else result
 
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
     if job.simulated:

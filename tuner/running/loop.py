@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
-from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changed_facts, is_of_other_script
+from tuner.records.case_record import FOLDER, CaseRecord, changed_facts, is_of_other_script
 from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check_case, purpose_of_batch_fit
@@ -119,7 +119,7 @@ class CaseWork:
     def _outcome_at_end(self) -> events.CaseOutcome:
         """Return how the work on the case ended, once no next trial may begin, and store the reason."""
         if self._job.interrupted():
-            self._store_ending(STOPPED_EARLY)
+            self._store_ending(self._job.early_end)
             return self._outcome(events.Ending.INTERRUPTED)
         is_reached = self._target is not None and self.study.history().finished >= self._target
         if self._target is not None and is_reached:
@@ -138,11 +138,11 @@ class CaseWork:
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
     def _next_trial(self) -> OwnTrial | None:
-        """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
+        """Begin the next trial and return it; None when none may begin.
 
-        The case is over at its target, or when the strategy has nothing left. While other workers run the last probes
-        of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes over what
-        the workers leave.
+        None may begin once the case is over, at its target or because the strategy has nothing left, and after the user
+        has interrupted. While other workers run the last probes of the case, another probe may still be needed. A job
+        with `wait` waits for their ends, and ends the trials of workers that are gone, to probe their configs again.
         """
         while not self._job.interrupted():
             if trial := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
@@ -167,12 +167,7 @@ class CaseWork:
         is_unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
         return events.CaseOutcome(
-            case=self._case,
-            ending=ending,
-            probed=self._probed,
-            confirmed=self._confirmed,
-            failure=failure,
-            why=why,
+            case=self._case, ending=ending, probed=self._probed, confirmed=self._confirmed, failure=failure, why=why
         )
 
 
@@ -192,6 +187,7 @@ def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseReco
         ladder=space.ladder,
         defaults=tuple(space.defaults()),
         learning=tuple(sorted(bench.trainer.learning)),
+        max_seconds=bench.spec_for(case).probe.max_seconds,
         recording=job.recording,
     )
 
@@ -220,7 +216,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     if job.wait is None:
         return outcomes
 
-    # Return to the cases whose last trials other workers ran: wait for their probes, and take over what they leave.
+    # Return to the cases whose last trials other workers ran: wait for these, and probe what is then still needed.
     for place, outcome in enumerate(outcomes):
         if outcome.ending is events.Ending.ELSEWHERE and not job.interrupted():
             later = _optimize_case(job, outcome.case)
@@ -290,5 +286,5 @@ def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOu
     job.watcher(events.AutoStarted(case=work.study.case.case, parameter=parameter))
     outcome = work.run()
     if outcome.ending is events.Ending.INTERRUPTED:
-        work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
+        work.study.stop(job.early_end)  # a rerun goes on with the probes that are left
     return outcome

@@ -112,9 +112,9 @@ class RealProber:
         """Say once how the person's files are kept, if no private view of them can be had."""
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
-            keeping = own_files.Keeping(has_views=False) if self._nodes else None  # None: the usual way
+            means = own_files.ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
             folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
-            if text := own_files.warning(folders, plan.slot.out_dir, keeping):
+            if text := own_files.warning(folders, plan.slot.out_dir, means):
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
@@ -147,7 +147,7 @@ class RealProber:
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session holds more memory than after its first probe, or whether that is unknown."""
+        """Return whether the open session holds more memory than after its first probe; True if that is unknown."""
         try:
             occupancy = self._occupied() if self.open_session else []
         except DeviceError:

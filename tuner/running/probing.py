@@ -1,4 +1,4 @@
-"""The probes of one case: each is planned, run if its result is not known before, judged and stored.
+"""The probes of one case: each is planned, run unless it is certain to fail, judged and stored.
 
 In a session, one started trainer serves several probes; otherwise the trainer's plain command serves a single one. The
 best config of sessions is confirmed at the end: the plain command measures it again. A rung is a value of the ladder,
@@ -70,9 +70,12 @@ class Probing:
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def measure(self, trial: OwnTrial) -> StoredProbe:
-        """Probe the config of a trial, unless its result is known before; store the result, and return it."""
+        """Probe the config of a trial, unless it is certain to fail; store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
-        slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
+        limits = self._job.purpose.limits(slot.limits)
+        # the same start may take longer on another machine, or while kernels compile: no fault of the config
+        longest_s = limits.max_seconds + trial.history.slowest_start_s(trial.config)
+        slot = replace(slot, limits=limits.model_copy(update={"max_seconds": longest_s}))
         try:
             stored = run_in(slot, partial(self._plan, trial), partial(self._probe, trial))
         except TrainerError as refusal:
@@ -91,9 +94,9 @@ class Probing:
         return warm_plan or trainer.plan(self._case, trial.config, slot)
 
     def _probe(self, trial: OwnTrial, plan: probe.ProbePlan) -> StoredProbe:
-        """Run the plan of a trial, judge the result, store both, and return what is stored.
+        """Run the plan of a trial, store the result and the verdict on it, and return the result as it is stored.
 
-        Nothing runs if the failures of other configs already tell that this one fails, too.
+        Nothing runs if the config needs as much memory as one that ran out: it is certain to fail.
         """
         history = trial.history
         if known := judge_unlaunched(trial.config, history.frontier):
@@ -138,9 +141,9 @@ class Probing:
         """
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
-        if failed and result.warm:
-            self._failed_sessions += 1
-        elif failed or result.warm:
+        if result.warm:
+            self._failed_sessions = self._failed_sessions + 1 if failed else 0
+        elif failed:
             self._failed_sessions = 0
 
     def _judge(self, result: probe.ProbeResult, trial: OwnTrial) -> Verdict:
@@ -162,9 +165,10 @@ class Probing:
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
 
     def _training_change(self, result: probe.ProbeResult) -> str | None:
-        """Return in words how a config changes what the person's own command trains, by what both were counted to do.
+        """Return in words what a config trains differently from the user's own command, by the counts of both probes.
 
-        None if it changes nothing that the trainer must keep, if this is the own config, or if a count is missing.
+        None if they train the same in all that the trainer must keep, if the two are the same config, or if a count is
+        missing.
         """
         own_config, keeps = self._space.own, self._job.bench.trainer.keeps
         if not keeps or result.training is None or own_config is None or same_launch(result.config, own_config):
@@ -178,17 +182,17 @@ class Probing:
         return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
-        """Return the metrics of the default config at a result's rung, with which constraints compare the result.
+        """Return the metrics of the default config at the rung of a result: name → number.
 
-        If the result is that of the default itself, they are its own. Empty if the default is not measured yet, and if
-        no constraint compares with it.
+        Constraints compare the result with them. For a result of the default itself, they are its own metrics. Empty if
+        the default is not measured yet, or if no constraint compares with it.
         """
         if not self._needs_default:
             return {}
         if self._is_default(result.config):
             return probe.measured(result)
         default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
-        return default.metrics if default else {}
+        return default.probe.metrics if default else {}
 
     def _is_default(self, config: Config) -> bool:
         """Return whether constraints compare other configs with this one, because it is the default of its rung."""
@@ -231,7 +235,7 @@ class Probing:
         return StoredProbe(result, history)
 
     def _probes_left(self, expected: float | None, finished: int) -> float | None:
-        """Return how many probes are left until the search probably ends; None if nothing tells.
+        """Return how many probes are left until the search probably ends; None if that is unknown.
 
         The search ends by itself, or at its target number of finished trials, whichever comes first.
 
@@ -254,7 +258,7 @@ class Probing:
         None if the number of probes or their usual length is unknown, or if probes take no time.
 
         Args:
-            probes: The probes that are left; None if nothing tells their number.
+            probes: The number of probes that are left; None if that is unknown.
             history: The trials of the study, which tell how long a probe usually takes.
             workers: The number of processes that share the probes, this one included.
         """
@@ -342,7 +346,7 @@ class Probing:
             return self._job.purpose.next_answer(so_far)
         value = probe.value(so_far, objectives[0])
         is_hopeless = False
-        if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
+        if value is not None and not so_far.level_changed:  # otherwise the mean is not yet that of the config
             is_hopeless = self._study.report(trial, so_far.iterations, value)
         is_competing = self._job.purpose.configs_compete and not trial.repeats and not self._is_default(trial.config)
         if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:

@@ -26,11 +26,11 @@ from tuner.trainers.registry import check_values, not_searched, open_trainer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workbench:
-    """Everything a study needs to probe; opened once, before any probe."""
+    """A study with all that its probes need: trainer, devices, folder and variables; opened once, before any probe."""
 
     spec: study.StudySpec
     asked_for: str
-    """The study that the user named; it differs from `spec.name` where the fallback study is used."""
+    """The study as the user named it; its name differs from `spec.name` where the fallback study is used."""
     trainer: Trainer
     source: DeviceSource
     folder: Path
@@ -41,7 +41,7 @@ class Workbench:
     """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
     batches: Mapping[str, study.BatchFit] = field(default_factory=dict)
     """Case → its batch size that is `auto`, where the size is known."""
-    holds: Callable[[study.Config], bool] = study.every
+    holds: Callable[[study.Config], bool] = study.allow_all
     """Returns whether a config can be measured at all; a replay can measure only those of its recorded table."""
 
     @property
@@ -133,7 +133,7 @@ class Workbench:
         if cut := self.ladder_end_for(case):  # 4
             searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
-            config = next(replace(searched, holds=study.every).configs())  # any one, to quote why it is refused
+            config = next(replace(searched, holds=study.allow_all).configs())  # any one, to quote why it is refused
             raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
         return searched
 
@@ -240,21 +240,26 @@ class Workbench:
         return f"{self.spec.name}/{case.name}"
 
     def identity_for(self, case: study.Case) -> dict[str, Any]:
-        """Return the settings that make trials of this case comparable; a resumed study must have the same."""
+        """Return the settings that make trials of this case comparable; a resumed study must have the same.
+
+        Rules, pruner, constraints and nodes stand in it only where the study has any.
+        """
         spec = self.spec_for(case)
-        constraints = spec.build_constraints()
+        optional = {
+            "rules": list(spec.rules),
+            "pruner": spec.pruner.model_dump(mode="json") if spec.pruner.name != "none" else None,
+            "constraints": {bound.metric: str(bound) for bound in spec.build_constraints()},
+            "nodes": spec.slurm.nodes if spec.slurm.nodes > 1 else None,
+        }
         return {
             "space": study.described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
             "variables": study.variables_without_keys(spec.environment.variables),
-            **({"rules": list(spec.rules)} if spec.rules else {}),
-            **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
-            **({"constraints": {bound.metric: str(bound) for bound in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),
-            **({"nodes": spec.slurm.nodes} if spec.slurm.nodes > 1 else {}),
+            **{name: setting for name, setting in optional.items() if setting},
         }
 
 
@@ -311,8 +316,8 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Ca
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
     """Return the chosen cases in the order of the search: as asked for, unless the study asks for all cases.
 
-    Of all cases, those come first that help similar ones with their best config; see `lending_order`.
+    Of all cases, those come first that help similar ones with their best config; see `search_order`.
     """
     chosen = chosen_cases(bench, cases)
     has_no_order = not cases and bench.spec.cases == ("*",)
-    return study.lending_order(chosen) if has_no_order else chosen
+    return study.search_order(chosen) if has_no_order else chosen

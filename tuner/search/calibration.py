@@ -21,7 +21,7 @@ from tuner.search.trials import typed_trial
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 Expects = Callable[[int], bool]
-"""Returns whether something is expected of a rung, such as that it runs. If so, it is of all smaller rungs, too."""
+"""Returns whether a rung is expected to run, for example. Where it is, all smaller rungs are, too."""
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
@@ -75,15 +75,15 @@ def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
 def _calibrating(
     next_config: Callable[[History], Config | None], stored_result: Callable[[StudyAttributes], object | None]
 ) -> Strategy:
-    """Return the strategy that makes one small probe after another, until the rungs or the batch size are known.
+    """Return a strategy of small probes, from which the rungs or the batch size of a study are worked out.
 
     Args:
-        next_config: Returns the config to probe next; None once enough is known.
-        stored_result: Returns the rungs or the batch size that a worker has stored in the study; None before.
+        next_config: Returns the config to probe next; None once the probes suffice.
+        stored_result: Returns the rungs or the batch size if a worker has already stored them in the study, else None.
     """
 
     def choose(history: History, price: Price) -> Choice | Done:
-        """Choose the config to probe next; end once a result is stored, or enough is known to work it out."""
+        """Choose the config to probe next; end once a result is stored, or the probes suffice."""
         is_stored = stored_result(StudyAttributes(history.study.user_attrs)) is not None
         config = next_config(history)
         if is_stored or config is None:
@@ -98,9 +98,9 @@ def ladder_calibration(space: Space) -> Strategy:
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def next_config(history: History) -> Config | None:
-        """Return a new config if there is one, else a config that another worker runs now; None after two rungs.
+        """Return a config that was not probed yet, else a config that another worker probes now; None after two rungs.
 
-        So no worker waits for another: it repeats a probe meanwhile.
+        A worker rather repeats the other's probe than waits for its end.
         """
         if len({trial.config[ladder] for trial in history.complete}) >= 2:  # two points give a straight line
             return None
@@ -116,26 +116,30 @@ def calibration_configs(space: Space) -> list[Config]:
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
-    """Return the rungs of an `auto` ladder, by a study's trials so far. The ladder of `space` holds the doublings.
+    """Return the rungs of an `auto` ladder, by a study's trials so far.
 
-    A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
-    rung that has run out of memory or time stays as the last rung.
+    A rung is left out only if it surely needs too much memory or time to start: even two standard deviations below the
+    prediction. A rung that has run out of memory or time stays as the last rung.
 
-    `limits`: how long a start may take, and how much memory must stay free.
+    Args:
+        trials: The trials of the study.
+        space: The space, whose ladder holds the doublings.
+        limits: How long a start may take, and how much memory must stay free.
     """
     ladder, usual_config = str(space.ladder), usual(space)
     observed = Observed(trials, ladder=ladder)
     known_shares, known_s = (observed.known_amounts(amount, space) for amount in (MEMORY_SHARE, START_S))
+    # the errors and deviations are those of logarithms
     memory_model = fitted_after_siblings(space, known_shares, error=0.02, choice_deviation=0.1)
     start_model = fitted_after_siblings(space, known_s, error=0.1, choice_deviation=0.0)
 
     def possible(rung: int) -> bool:
         """Return whether the usual config on a rung may fit into memory and start in time."""
         config = usual_config | {ladder: rung}
-        for model, most in ((memory_model, 1.0), (start_model, limits.longest_start_s)):
+        for model, limit in ((memory_model, 1.0), (start_model, limits.longest_start_s)):
             if model is not None:  # something was measured
                 mean, deviation = model.expect([config])
-                if mean[0] - 2.0 * deviation[0] > most:
+                if mean[0] - 2.0 * deviation[0] > limit:
                     return False
         return observed.frontier.exceeded_failure(config) is None  # nothing that needs less has run out
 
@@ -158,7 +162,7 @@ def usual(space: Space) -> Config:
     It is the first config of the space where no variant of the agent is called default.
     """
     default = space.default_at(next(iter(space.rungs), None))
-    return default if default in space else space.draw(lambda parameter: parameter.values[0])
+    return default if default in space else space.config_of(lambda parameter: parameter.values[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

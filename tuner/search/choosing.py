@@ -75,7 +75,10 @@ class History:
 
     @property
     def finished(self) -> int:
-        """The number of trials that have ended, without those that will be repeated, that confirm or that soak."""
+        """The number of trials that count towards a search's target: ended ones that are not to be repeated.
+
+        Confirmations and soaks do not count.
+        """
         return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in standing.ended(self.records))
 
     @property
@@ -85,7 +88,7 @@ class History:
 
     @property
     def failing_streak(self) -> int:
-        """How many of the last trials that ended failed in a row. A trial whose config was at fault ends the row."""
+        """How many of the newest ended trials failed in a row, none of them by its config's fault."""
         newest_first = reversed(standing.ended(self.records))
         streak = takewhile(lambda trial: trial.state == FAIL and standing.is_failure(trial.failure), newest_first)
         return sum(1 for _ in streak)
@@ -102,6 +105,16 @@ class History:
         The plain command starts anew, so it takes about as long as the slowest probe, which opened a session.
         """
         return of_known(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
+
+    def slowest_start_s(self, config: Config) -> float:
+        """Return the seconds of the slowest start that a probe of this config, or of its rung, took; 0 without any."""
+        rung = self._space.rung(config)
+        starts = (
+            trial.probe.start_up_s
+            for trial in self.complete
+            if same_launch(trial.config, config) or (rung is not None and self._space.rung(trial.config) == rung)
+        )
+        return of_known(max, starts) or 0.0
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -166,7 +179,7 @@ class History:
         return not known and self.frontier.exceeded_failure(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
-        """Check whether a config needs no further probe: one has ended without a retry to come, or it cannot fit."""
+        """Check whether a config needs no further probe: a probe has ended for good, or it cannot fit into memory."""
         is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
         return is_probed or self.frontier.exceeded_failure(config) is not None
 
@@ -217,11 +230,12 @@ class History:
             The config; None where both can be compared as they are.
         """
         own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
-        newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]  # shows how busy others are now
-        for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
+        with_others = [trial for trial in self._ended if trial.probe.others_pct is not None]
+        newest = with_others[-1:]  # shows how busy other programs are now
+        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue
-            was_busier = other is not None and bool(standing.much_busier(subject.trials, other.trials))
+            was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
             is_calm_now = bool(standing.much_busier(subject.trials, newest))
             if standing.far_apart(subject.trials) or (was_busier and is_calm_now):  # 1 or 2
                 return subject.config
@@ -236,17 +250,17 @@ class History:
         return sum(trial.launch == subject.launch for trial in measured) < MOST_READINGS
 
     def disturbed_own(self, own: Config) -> Config | None:
-        """Return the user's own config if other programs have disturbed its only reading too much, else None.
+        """Return the user's own config if its only reading was disturbed so much that it must be repeated, else None.
 
-        It is too much where the wider error of a disturbed reading hides whether the own config or the best of the
-        others is better. Only readings by the plain command are compared.
+        Other programs disturb a reading, and its error is then widened. It must be repeated if this error leaves open
+        whether the own config or the best of the others is better. Only readings by the plain command are compared.
         """
         own_standing = self._cold.get(launch_digest(own))
-        others = [measured for measured in self._cold.values() if measured is not own_standing]
-        rival = max(others, key=attrgetter("value"), default=None)
+        rivals = [measured for measured in self._cold.values() if measured is not own_standing]
+        rival = max(rivals, key=attrgetter("value"), default=None)
         if own_standing is None or rival is None:
             return None
-        was_disturbed = own_standing.widened_error != own_standing.error
+        was_disturbed = own_standing.readings == 1 and own_standing.widened_error != own_standing.error
         noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
         is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
         return own_standing.config if was_disturbed and is_hidden and self._may_be_repeated(own_standing) else None
@@ -260,7 +274,7 @@ class History:
         """
         own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
         if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
-            return None  # there is no gain to tell
+            return None  # there is no gain
         is_small = best_standing.value < 1.3 * own_standing.value
         for subject in (own_standing, best_standing) if is_small else (own_standing,):
             if subject.readings == 1 and self._may_be_repeated(subject):
@@ -295,11 +309,11 @@ class Why(Enum):
     """What a probe is for."""
 
     SOAK = "to see whether its memory lasts"
-    TELL = "to keep that a training with it ran out of memory"
+    TELL = "to store a report that a training with it ran out of memory"
     SEARCH = "to learn about a config"
     CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"
-    CONFIRM = "to measure by the trainer's plain command what the result hangs on"
+    CONFIRM = "to measure again, by the trainer's plain command, a config that decides the result"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -311,13 +325,13 @@ class Choice:
     cold: bool = False
     """Whether the trainer's plain command is to measure it, outside any session."""
     mark: object = True
-    """What the trial keeps about `why`, such as the settings of a soak; True where there is nothing to add."""
+    """The details of `why` to store with the trial, such as the settings of a soak; True where there are none."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
     takes_s: float | None = None
     """The expected seconds of the probe, where the chooser expects any."""
     left: float | None = None
-    """The trials after which the search probably ends, this trial included; None where nothing tells."""
+    """The number of trials until the search probably ends, this trial included; None where it is unknown."""
 
 
 class Done(NamedTuple):
@@ -327,9 +341,9 @@ class Done(NamedTuple):
 
 
 Chooser = Callable[[History, Price], Choice | Done | None]
-"""Chooses from a study's history and the prices of now. None means that the next chooser decides.
+"""Chooses from a study's history, and from what a probe of each config costs now. None: the next chooser decides.
 
-A chooser keeps nothing that the history does not show, except for its random numbers.
+A chooser remembers nothing between two calls, except for its random numbers: all that it knows is in the history.
 """
 
 
@@ -347,14 +361,14 @@ def retry(history: History, price: Price) -> Choice | None:
     return Choice(config=dict(failed.config), why=Why.RETRY, origin=failed.origin)
 
 
-def confirm_measured(history: History, price: Price) -> Choice | None:
-    """Choose the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
-    return confirmation(history.unconfirmed())
+def unconfirmed(history: History, price: Price) -> Config | None:
+    """Return the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
+    return history.unconfirmed()
 
 
-def confirmation(config: Config | None) -> Choice | None:
-    """Return the choice that measures a config again by the trainer's plain command."""
-    return None if config is None else Choice(config=config, why=Why.CONFIRM, cold=True)
+def confirmation(config: Config) -> Choice:
+    """Return the choice to measure a config again by the trainer's plain command."""
+    return Choice(config=config, why=Why.CONFIRM, cold=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,15 +377,15 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Choice | None] = confirm_measured
-    """Chooses once the search has ended: the best config, unless the plain command has measured it."""
+    confirm: Callable[[History, Price], Config | None] = unconfirmed
+    """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
     foretells_end: bool = False
-    """Whether `Choice.left` tells, after some trials, how many probes are left, those that `confirm` adds included."""
+    """Whether `Choice.left` is known after some trials; it then includes the probes that `confirm` adds."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next.
 
-        If a probe of the config has failed by itself, its retry runs outside any session, which may have caused that.
+        A config that failed by itself is probed outside any session now: the session may have caused the failure.
         """
         answer = first_answer(self.choosers, history, price) or Done(reason=ALL_PROBED)
         if isinstance(answer, Choice) and history.failed_before(answer.config):

@@ -44,7 +44,7 @@ def ordered_by_session(
 
     A session is a started trainer, which can serve the probes of several configs one after another. The configs of a
     session follow each other, and those without a session come last. What needs little device memory comes first, both
-    among sessions and inside each. So the first config that runs out of memory comes late, and the caller then leaves
+    among sessions and inside each. So the first config that runs out of memory comes late. The caller can then leave
     out the configs that need more.
 
     Args:
@@ -52,7 +52,7 @@ def ordered_by_session(
         session_key: Returns what is equal for configs that may share a session; None for a config without a session.
         ladder: The parameter that decides how much memory a config needs.
     """
-    memory = partial(_memory, names=DEVICE_MEMORY.growing_with(ladder))
+    memory = partial(_memory, names=DEVICE_MEMORY.growing_parameters(ladder))
     by_session = grouped(configs, session_key)
     alone = by_session.pop(None, [])
     rising = [sorted(session, key=memory) for session in by_session.values()]

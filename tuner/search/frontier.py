@@ -37,11 +37,14 @@ class Need:
 
     def product(self, config: Config) -> float:
         """Return the product of all growing sizes of a config; 0 where a size is 0, such as that of no workers."""
-        sizes = (config[name] for name in self.growing_with(None, config))
+        sizes = (config[name] for name in self.growing_parameters(None, config))
         return math.prod(filter(is_number, sizes))
 
-    def growing_with(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
-        """Return the parameters of which a larger value never lowers the need, for this ladder and this config."""
+    def growing_parameters(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
+        """Return the names of the parameters of which a larger value never lowers the need.
+
+        `ladder`: the parameter with the rungs, if there is one. `config`: decides where `sizes_only` holds.
+        """
         if self.sizes_only and config:
             return tuple(name for name, value in config.items() if is_number(value) and name not in self.ignored)
         rungs = (ladder,) if ladder is not None and self.grows_by_rung else ()
@@ -72,54 +75,56 @@ class Frontier:
     """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
     def __init__(self, failures: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
-        """Sort failures by what they can be compared with. `ladder`: the parameter whose values are the rungs."""
+        """Group failures by need and comparison key. `ladder`: the parameter whose values are the rungs."""
         self._ladder = ladder
         self._failures: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
-        """Need → what configs must share to be compared → the failures that share it."""
+        """Need → comparison key, equal for configs that can be compared → the failures with it."""
         for failure in failures:
-            alike = self._failures.setdefault(failure.need, {})
-            alike.setdefault(self._comparison_key(failure.config, failure.need), []).append(failure)
+            by_key = self._failures.setdefault(failure.need, {})
+            by_key.setdefault(self._comparison_key(failure.config, failure.need), []).append(failure)
 
     def exceeded_failure(self, config: Mapping[str, Value]) -> OutOfMemory | None:
-        """Return the known failure that needs at most as much as `config`, which must then fail too; None without one.
+        """Return a config that failed although it needs at most as much as `config`, which must then fail, too.
 
-        Its missing memory is scaled to the rung of `config`. Of several failures, it is the one that misses most.
+        None where there is no such failure. The missing memory is scaled to the rung of `config`; of several failures,
+        the one that misses most is returned.
         """
         exceeded: list[OutOfMemory] = []
-        for need, alike in self._failures.items():
-            for failure in alike.get(self._comparison_key(config, need), ()):
-                growing = need.growing_with(self._ladder, failure.config)
+        for need, by_key in self._failures.items():
+            for failure in by_key.get(self._comparison_key(config, need), ()):
+                growing = need.growing_parameters(self._ladder, failure.config)
                 if all(_ratio(config.get(name), failure.config.get(name)) >= 1.0 for name in growing):
                     rung, failed_rung = config.get(self._ladder or ""), failure.config.get(self._ladder or "")
                     exceeded.append(OutOfMemory(failure.config, failure.violation * _ratio(rung, failed_rung)))
         return max(exceeded, key=lambda failure: failure.violation, default=None)
 
     def values_beyond_failures(self, space: Space) -> Iterator[list[list[bool]]]:
-        """Yield, for each known failure, which values of each parameter of a space need at least as much as its own.
+        """Yield, for each known failure, which values of a space need at least as much as those of the failed config.
 
         So a search can check many configs at once: a config must fail if all its values need as much.
 
         Yields:
-            For each parameter, whether each of its values needs as much. The last entry is for configs that do not use
-            the parameter.
+            A list for each parameter, which says of each value whether it needs as much. The last entry is for configs
+            that do not use the parameter.
         """
-        for need, alike in self._failures.items():
-            for failure in itertools.chain.from_iterable(alike.values()):
-                growing = need.growing_with(self._ladder, failure.config)
+        for need, by_key in self._failures.items():
+            for failure in itertools.chain.from_iterable(by_key.values()):
+                growing = need.growing_parameters(self._ladder, failure.config)
                 yield [_values_beyond(need, growing, parameter, failure.config) for parameter in space.parameters]
 
     def _comparison_key(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
-        """Return the parameters and values of a config that another must share, so that their needs can be compared."""
+        """Return the (parameter, value) pairs of a config that another config must share to be compared with it."""
         if need.sizes_only:  # any two configs can be compared
             return frozenset()
-        may_differ = need.ignored.union(need.growing_with(self._ladder))
+        may_differ = need.ignored.union(need.growing_parameters(self._ladder))
         return frozenset(item for item in config.items() if item[0] not in may_differ)
 
 
 def _values_beyond(need: Need, growing: Collection[str], parameter: Parameter, failed: Config) -> list[bool]:
     """Return, for each value of a parameter, whether it needs at least as much as the value of a failed config.
 
-    The last answer is for a config that does not use the parameter.
+    The last answer is for a config that does not use the parameter. `growing`: the parameters of which a larger value
+    never lowers the need.
     """
     values, failed_value = (*parameter.values, None), failed.get(parameter.name)
     if parameter.name in growing:

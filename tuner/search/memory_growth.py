@@ -156,7 +156,7 @@ class Rising:
         # The probability of growth: the prior odds times the ratio of the evidence for and against it.
         prior_log_odds = math.log(GROWS / (1 - GROWS))
         log_odds = prior_log_odds + max(evidence) - self._evidence_without_growth(at_s, floors)
-        if slope <= 0:  # floors that fall do not speak for growth
+        if slope <= 0:  # falling floors are no evidence for growth
             log_odds = min(log_odds, prior_log_odds)
         bounded = max(-700.0, min(700.0, log_odds))  # exp overflows soon after 700
         return MemoryGrowth(
@@ -197,9 +197,9 @@ class Rising:
 
     @property
     def _block_mib(self) -> float:
-        """The size of the smallest step, where memory comes in blocks of this size; otherwise 0.
+        """The size of the blocks in which memory is allocated, in MiB; 0 where it does not come in equal blocks.
 
-        It does where there are two steps at least, and all are multiples of the smallest.
+        It comes in blocks if at least two steps were observed, and all are multiples of the smallest, within 3 %.
         """
         sizes = [by for _, by in self.steps if by > self.resolution_mib]
         block = min(sizes, default=0.0)
@@ -238,8 +238,8 @@ class Rising:
     def rise_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
         """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` random rises.
 
-        The probability of growth is the share of the draws in which memory grows. In all draws, records raise it.
-        Growth also raises a peak that comes again, from the time on at which it first came.
+        Memory grows in a share of the draws, which is the probability of growth. In all draws, records raise it. Growth
+        counts from `peak_s` on: if what caused the peak recurs, such as an evaluation, all growth since then is added.
 
         Args:
             until_s: The end, in seconds after the first mark.
@@ -263,7 +263,7 @@ class Rising:
         return np.sort(np.concatenate([growth + records_beside_growth, records_alone]))
 
     def _steps_beyond_growth(self, slope: float) -> list[float]:
-        """Return the sizes of the observed records in MiB: what growth since the step before leaves of each step.
+        """Return the sizes of the observed records in MiB: each step, less the growth since the step before.
 
         A step of which growth explains half or more is no record, and is left out. `slope`: the growth in MiB/s.
         """
@@ -277,7 +277,7 @@ class Rising:
     def _records(
         self, random: np.random.Generator, draws: int, log_time_ratio: float, prior: RecordPrior, sizes: list[float]
     ) -> Floats:
-        """Return by how many MiB the records to come raise memory, in each of some random draws.
+        """Return by how many MiB future records will raise the largest memory: the sum of their sizes, in each draw.
 
         The number of records is Poisson distributed. The size of each repeats one of `sizes`, or is new and
         exponentially distributed (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
@@ -314,8 +314,9 @@ class Rising:
 def _onset_s(device: DeviceSummary) -> float:
     """Return the second at which something first came that recurs and makes most of the peak, such as an evaluation.
 
-    0 where nothing recurs. It shows where memory climbs at least half-way from its least to its peak, falls back, and
-    comes as high again. Its first climb says nothing about later memory, so the run settles only after it.
+    0 where nothing recurs. Something recurs if memory climbs at least half-way from its least to its peak, falls back
+    to a quarter, and climbs as high again. The first climb does not show how memory rises later, so the run settles
+    only after it.
     """
     rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
     end_s, high = rises[-1]

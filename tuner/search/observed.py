@@ -5,7 +5,7 @@ A sibling is a similar case that was searched before. A rung is a value of the p
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -13,9 +13,8 @@ from tuner.probe import FailureKind
 from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
-from tuner.search.standing import eligible, is_failure
+from tuner.search.standing import counts_against_config, eligible
 from tuner.search.trials import typed_trial
-from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
 _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
@@ -24,11 +23,8 @@ _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(
 What the size of a minibatch does to this time is unknown, as is the effect of a command's own parameters. So this holds
 of no other ladder.
 """
-_NEEDS: Mapping[Any, Need] = {
-    FailureKind.HOST_OOM: HOST_MEMORY,
-    FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # mostly of the start
-}
-"""Failure that shows where memory or time ends → what the need for memory or time depends on."""
+_TIME_OF_START = Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"})
+"""The time of the start: more environments never shorten it, and neither epochs nor minibatches change it."""
 
 Cost = tuple[Config, Mapping[str, float]]
 """A config, and what a probe of it took: see `tuner.records.trial.cost`."""
@@ -120,12 +116,13 @@ class Observed:
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         records = list(map(typed_trial, trials))
-        tells_memory = any(record.probe.digest or MEMORY_SHARE in record.cost for record in records)
-        self.memoryless = MEMORYLESS if tells_memory else frozenset[str]()
+        # The tuner gives each probe a digest. Another program that fills a study may at least store shares of memory.
+        is_memory_known = any(record.probe.digest or MEMORY_SHARE in record.cost for record in records)
+        self.memoryless = MEMORYLESS if is_memory_known else frozenset[str]()
         """The parameters that do not change the need for device memory; none if another program chose their names."""
         for trial, record in zip(trials, records, strict=True):
             is_complete_soak = record.state == COMPLETE and record.soaks
-            if not is_complete_soak:  # a soak may provoke what costs time, so its values do not count
+            if not is_complete_soak:  # the flags of a soak may cost time, so its values do not count
                 self._note(record, _first_value(trial), sign)
         may_be_best = eligible(records)
         for digest, measured in self.measured.items():
@@ -148,7 +145,10 @@ class Observed:
         return [amounts(costs, name, space) for costs in costs_of_cases]
 
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
-        """Store what a trial shows of its config. `value`: its first objective; None where it has none."""
+        """Add what a trial shows of its config: a value, a failure, or that it runs now.
+
+        `value`: its first objective; None where it has none. `sign`: as of the class.
+        """
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed
             self.closed.add(digest)
@@ -162,23 +162,23 @@ class Observed:
             self._costs.append((config, trial.cost))
 
     def _note_failure(self, trial: TrialRecord, config: Config) -> None:
-        """Store the config of a trial without a value by its failure: of memory, of time, or of another kind."""
+        """Add the config of a trial without a value to those that lacked memory, lacked time, or failed otherwise."""
         failure = trial.failure
         is_by_tuner = trial.probe.digest or trial.retry
         if failure is None and trial.state in FINISHED and not is_by_tuner:
             failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
+        need = None
         if failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
+            need = Need(ignored=self.memoryless)
         elif failure == FailureKind.HOST_OOM:
             self.host_ran_out.append(config)
-        need = _NEEDS.get(failure)
-        if failure == FailureKind.GPU_OOM:
-            need = Need(ignored=self.memoryless)
-        if failure == FailureKind.TOO_SLOW and trial.ran:  # the start took less time than the iterations
-            need = _TIME_OF_ITERATIONS
-        if need is not None:
+            need = HOST_MEMORY
+        elif failure == FailureKind.TOO_SLOW:
+            need = _TIME_OF_ITERATIONS if trial.failed_after_start else _TIME_OF_START
+        if need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
             self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
-        elif is_failure(failure) and failure not in SAYS_NOTHING:
+        elif counts_against_config(failure):
             self.failed.append(config)
 
 

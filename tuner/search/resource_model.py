@@ -23,12 +23,12 @@ class Prediction(NamedTuple):
 
 
 class DesignMatrices(NamedTuple):
-    """The numbers that the two parts of an amount depend on: a row per config."""
+    """The regressors of the two parts of an amount: a row per config."""
 
     fixed: Floats
-    """A 1, and for each choice 1 or 0: whether the config has it."""
+    """Those of the fixed part: a 1, and for each choice 1 or 0: whether the config has it."""
     growing: Floats
-    """The same, and then the logarithm of each size as a multiple of the parameter's middle size."""
+    """Those of the growing part: the same, and then the logarithm of each size over the parameter's middle size."""
 
 
 Amounts = tuple[Sequence[Config], Sequence[float]]
@@ -61,7 +61,10 @@ class Features:
         """Name → the position of the parameter in the space, and its values."""
 
     def matrices(self, configs: Sequence[Config]) -> DesignMatrices:
-        """Return the design matrices of configs, whose values need not belong to the space."""
+        """Return the design matrices of configs, a row per config in each.
+
+        A value need not belong to the space: a size counts by its number, and any other value as the first choice.
+        """
         chosen = np.zeros((len(configs), len(self.choices)))
         sizes = np.zeros((len(configs), len(self.sizes)))
         for row, config in enumerate(configs):
@@ -70,7 +73,10 @@ class Features:
         return self._matrices(chosen, sizes)
 
     def matrices_of_codes(self, codes: NDArray[np.intp]) -> DesignMatrices:
-        """Return the same as `matrices`, but fast: for configs of the space, given by `gain.pool.Levels.codes`."""
+        """Return the same as `matrices`, but fast: for configs of the space, each given as a row of codes.
+
+        A code is the position of a value among its parameter's values, or their number where there is no value.
+        """
         chosen = np.zeros((len(codes), len(self.choices)))
         for column, (name, value) in enumerate(self.choices):
             at, values = self._parameters[name]
@@ -146,7 +152,11 @@ class ResourceModel:
             self._learn(error)
 
     def _learn(self, error: float) -> None:
-        """Fit the parameters, widen the `error` of a measurement by the misfit, and compute their covariance."""
+        """Fit the parameters, and compute their covariance.
+
+        `error`: the standard error of a measurement. It is multiplied by the misfit, the root mean square of the
+        standardised residuals, where that is above 1.
+        """
         self._error = error
         self._fitted = self._most_probable()
         means, slopes = self._logarithms(self._fitted, self._measured)
@@ -159,7 +169,7 @@ class ResourceModel:
         return self._predict(self._features.matrices(configs))
 
     def logarithms_at(self, codes: NDArray[np.intp]) -> Prediction:
-        """Return the same as `logarithms`, but fast: for configs of the space, given by `gain.pool.Levels.codes`."""
+        """Return the same as `logarithms`, but fast: for configs as codes, as of `Features.matrices_of_codes`."""
         return self._predict(self._features.matrices_of_codes(codes))
 
     def expect(self, configs: Sequence[Config]) -> Prediction:
@@ -217,7 +227,7 @@ class ResourceModel:
             damped = local.curvature + damping * np.diag(np.diag(local.curvature))
             moved = parameters + np.linalg.solve(damped, -local.gradient)
             moved_local = self._quadratic_model(moved)
-            if moved_local.cost < local.cost:  # a step that helps: take it, and dare a longer step
+            if moved_local.cost < local.cost:  # a step that helps: take it, and try a longer step next
                 has_converged = local.cost - moved_local.cost < 1e-6 * (1.0 + local.cost)
                 parameters, local, damping = moved, moved_local, damping / 10.0
             else:  # a step too far: try a shorter step
@@ -299,12 +309,10 @@ def fitted_after_siblings(
         **settings: See `ResourceModel`.
     """
     model = None
-    for configs, amounts in known[:-1]:
-        if configs or model:  # else nothing is known yet to fit
-            model = ResourceModel(space, configs, amounts, prior=model, **settings)
-    configs, amounts = known[-1]
-    if configs or exceeding or model:
-        model = ResourceModel(space, configs, amounts, exceeding=exceeding, prior=model, **settings)
+    for number, (configs, amounts) in enumerate(known, start=1):
+        exceeding_here = exceeding if number == len(known) else ()
+        if configs or exceeding_here or model:  # else nothing is known yet to fit
+            model = ResourceModel(space, configs, amounts, exceeding=exceeding_here, prior=model, **settings)
     return model
 
 
@@ -333,7 +341,7 @@ class Interval(NamedTuple):
 
 
 class Foreseen(NamedTuple):
-    """What a config will need and make; each is None where nothing like it was measured."""
+    """The memory and the speed that are expected of a config; each is None where no probe has measured any."""
 
     memory_share: Interval | None
     """The share of a device's memory at its peak."""
@@ -341,9 +349,10 @@ class Foreseen(NamedTuple):
 
 
 def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Config]) -> list[Foreseen]:
-    """Return what each config will need and make, from the trials that ran.
+    """Return the memory and the speed that are expected of each config, by the trials that ran.
 
-    Memory and the time of an iteration follow `ResourceModel`: a fixed part, and a part for each unit of the ladder.
+    Memory and the time of an iteration are each predicted by a `ResourceModel`: a fixed part, and a part that grows
+    with the rung. The speed follows from the time.
     """
     ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
     ladder = ladder_of(space)
@@ -353,13 +362,13 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
         return float(config.get(ladder, 1)) if ladder else 1.0
 
     shares = [(launched(trial.config), trial.memory_share_pct / 100.0) for trial in ran if trial.memory_share_pct]
-    # The time of an iteration, up to a constant factor: its samples are proportional to the rung.
+    # An iteration has samples in proportion to the rung. So rung / speed is its time, up to a constant factor.
     times = [(launched(trial.config), rung(trial.config) / trial.samples_per_s) for trial in ran if trial.samples_per_s]
     expected_shares = _expected(space, shares, configs, ignored=MEMORYLESS, error=0.004, choice_deviation=0.25)
     expected_times = _expected(space, times, configs, error=0.15, choice_deviation=0.5, bend=1.5)
     foreseen: list[Foreseen] = []
     for config, share, time in zip(configs, expected_shares, expected_times, strict=True):
-        samples = rung(config)  # of an iteration, up to the same factor
+        samples = rung(config)  # of an iteration, divided by the same factor
         speed = Interval(samples / time.mean, samples / time.high, samples / time.low) if time else None
         foreseen.append(Foreseen(memory_share=share, samples_per_s=speed))
     return foreseen

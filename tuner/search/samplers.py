@@ -55,8 +55,7 @@ class StrategySampler(RandomSampler):
 
         Sessions may measure other values than the plain command, with which people train.
         """
-        choice = self._strategy.confirm(History(study, self._space), self._price)
-        return choice.config if choice else None
+        return self._strategy.confirm(History(study, self._space), self._price)
 
     def stop_callback(self, study: Study, trial: FrozenTrial) -> None:
         """End `study.optimize(…, callbacks=[sampler.stop_callback])` once nothing is left to probe."""
@@ -110,7 +109,7 @@ class StrategySampler(RandomSampler):
         if state is not TrialState.COMPLETE:
             return
         try:
-            self._space.draw(lambda parameter: trial.params[parameter.name])
+            self._space.config_of(lambda parameter: trial.params[parameter.name])
         except KeyError as error:
             raise StudyError(
                 f"trial {trial.number} did not suggest {error.args[0]}, so the search cannot learn from it; the space "
@@ -128,10 +127,10 @@ def allowed(kind: BaseDistribution, value: Value) -> bool:
 def seeds_first(space: Space, per_variant: int) -> Chooser:
     """Return the chooser of the configs with which a search begins before anything is known: the seeds.
 
-    They are the user's own config, and then some with the largest, the smallest and middle values of the parameter that
-    decides memory: so many as `per_variant` says, for each variant of the trained agent. See `Space.seeds`.
+    They are the user's own config, and then `per_variant` configs for each variant of the trained agent. These have the
+    largest, the smallest and middle values of the parameter that decides memory. See `Space.seeds`.
     """
-    configs = space.seeds(per_variant)
+    configs = space.start_configs(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:
         """Choose the first seed that is new."""
@@ -142,11 +141,11 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
 
 
 def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
-    """Return the chooser of each sibling's best config, once, in the order of `siblings`.
+    """Return the chooser of each sibling's best config, in the order of `siblings`.
 
-    A trial of such a config names the sibling, so a sibling that finds a better config later gets no second turn.
-    Configs outside the space, configs probed already and configs sure to run out of memory are left out. The user's own
-    config comes before all, where it is known: others must train what it trains, and are compared with it.
+    Each sibling has one turn: the trial of its config stores its name, and it is then left out, even if it finds a
+    better config later. Configs outside the space, configs that were probed and configs that cannot fit into memory are
+    left out, too. The user's own config comes before all, where it is known, because the others are compared with it.
     """
     nearest = {sibling.case: space.nearest(sibling.best) for sibling in siblings}
     configs = {case: config for case, config in nearest.items() if config in space}
@@ -204,7 +203,7 @@ class Drawn:
     def _draw(self, study: Study, trial: FrozenTrial, relative_space: dict[str, BaseDistribution]) -> Config:
         """Return the config that Optuna's sampler draws: the parameters of the relative space together, others alone.
 
-        It draws any values of a parameter's distribution, of which the nearest of the space's values are taken.
+        It may draw any value of a parameter's distribution. The nearest of the space's own values replaces it.
         """
         drawn_together = self._inner.sample_relative(study, trial, relative_space)
 
@@ -215,7 +214,7 @@ class Drawn:
             kind = self._distributions[parameter.name]
             return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
 
-        return self._space.draw(pick)
+        return self._space.config_of(pick)
 
 
 class _HistoryStorage(InMemoryStorage):
@@ -232,13 +231,13 @@ class _HistoryStorage(InMemoryStorage):
         return [trial for trial in self._history if states is None or trial.state in states]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
-        """Forget what is noted of a trial that has not begun."""
+        """Store nothing: the trial is only a stand-in, see `_next_trial`."""
 
 
 def _next_trial(history: History) -> tuple[Study, FrozenTrial]:
-    """Return a study with the history's trials and a trial that stands for the next one, for Optuna's samplers.
+    """Return a study with the history's trials, and a stand-in for the next trial, for Optuna's samplers.
 
-    They draw for a trial that has begun, but here the config is chosen before its trial begins.
+    They draw only for a trial that has begun, but here the config is chosen before its trial begins.
     """
     study = optuna.create_study(
         storage=_HistoryStorage(history.trials), directions=history.study.directions, sampler=RandomSampler()

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuner.probe import Change, FailureKind, error_of_mean, of_known
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, widened
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, possible_loss, widened
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
@@ -74,23 +74,21 @@ class Standing:
 
     @property
     def widened_error(self) -> float | None:
-        """The standard error of `value` that people are told: wider than `error` if the only reading was disturbed.
+        """The standard error of `value` to print: wider than `error` if other programs disturbed a reading.
 
-        Other programs disturb a reading. Choices between configs are made by `error`.
+        Choices between configs are made by `error`.
         """
-        return self._widened(self.value, self.error)
+        return widened(self.value, self.error, self.possible_loss)
 
     @property
     def widened_speed_error(self) -> float | None:
-        """The standard error of `samples_per_s` that people are told: see `widened_error`."""
-        return self._widened(self.samples_per_s or 0.0, self.speed_error)
+        """The standard error of `samples_per_s` to print: see `widened_error`."""
+        return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
 
-    def _widened(self, value: float, error: float | None) -> float | None:
-        """Return the error of a value, widened if its only reading was disturbed.
-
-        Several readings show by themselves how far they scatter.
-        """
-        return error if self.readings > 1 else widened(value, error, self.trials[0].devices)
+    @property
+    def possible_loss(self) -> float:
+        """By how many times themselves the means may be larger without waits for a processor that others used."""
+        return fmean(possible_loss(trial.probe.devices) for trial in self.trials)
 
     @property
     def is_warm(self) -> bool:
@@ -105,7 +103,7 @@ class Standing:
     @property
     def sm_pct(self) -> float | None:
         """The mean share of active multiprocessors, in percent."""
-        return of_known(fmean, [trial.metrics.get("min_avg_sm") for trial in self.trials])
+        return of_known(fmean, [trial.probe.metrics.get("min_avg_sm") for trial in self.trials])
 
 
 Standings = Mapping[str, Standing]
@@ -120,9 +118,9 @@ class Leader:
     instead_of: Standing | None = None
     """The config with the highest mean, if another one is the best because the two differ by less than their error."""
     unconfirmed: Standing | None = None
-    """The config that the plain command must measure first, because it may be better than all that it has measured.
+    """The config that the plain command must still measure: only sessions have, and it may be better than every other.
 
-    This is the best itself where only sessions have measured it.
+    It is the best itself, or a config that may turn out to be better.
     """
 
 
@@ -132,18 +130,19 @@ def ended(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
 
 
 def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials without the soaks that count no more.
+    """Return the trials without outdated soaks: of each config, only the last soak of the newest kind stays.
 
-    Once a soak has other flags, or another limit of memory, the soaks before it say nothing. Of several soaks of one
-    config, the last one counts.
+    The kind of a soak is its flags and its limit of memory. They decide how much memory a config takes. So once a soak
+    of another kind has ended, all soaks before it are outdated.
     """
-    soaks = [trial for trial in trials if trial.soaks and trial.counts]
-    kinds = [trial.soak.kind for trial in soaks if trial.soak]  # flags and limit
-    last_of_another_kind = max((place for place, kind in enumerate(kinds) if kind != kinds[-1]), default=-1)
-    of_newest_kind = soaks[last_of_another_kind + 1 :]
-    newest = {trial.launch: trial.number for trial in of_newest_kind}  # a later soak replaces an earlier one
-    replaced = {trial.number for trial in soaks} - set(newest.values())
-    return [trial for trial in trials if trial.number not in replaced]
+    newest_kind, newest = None, dict[str, int]()  # launch key → number of the last soak
+    for trial in trials:
+        if trial.soak and trial.counts:
+            if trial.soak.kind != newest_kind:
+                newest_kind, newest = trial.soak.kind, {}
+            newest[trial.launch] = trial.number
+    up_to_date = set(newest.values())
+    return [trial for trial in trials if trial.number in up_to_date or not (trial.soaks and trial.counts)]
 
 
 class ColdAndWarm(NamedTuple):
@@ -172,7 +171,7 @@ def cold_and_warm(trials: Iterable[TrialRecord]) -> ColdAndWarm:
       trials leave a config out, its warm trials count no more.
     - Once the memory of a config has not lasted in a soak, only configs whose memory has lasted in a soak are left.
       Their soaks compare them: a soak may provoke what costs time, and some of these configs have no probe.
-    - If the user has told that a training ran out of memory, configs that need as much memory are left out. If no
+    - If the user has reported that a training ran out of memory, configs that need as much memory are left out. If no
       config is left whose memory has lasted in a soak, configs that need less memory count without a soak.
 
     Args:
@@ -193,24 +192,23 @@ def cold_and_warm(trials: Iterable[TrialRecord]) -> ColdAndWarm:
     # Once memory has been too short in a soak, only configs are left whose memory has lasted in a soak.
     if not all(has_lasted.values()):
         soaked = [launch for launch in cold if has_lasted.get(launch)]
-        lasting = {launch: _averaged([trial for trial in cold_trials[launch] if trial.soaks]) for launch in soaked}
-        has_told_failure = any(trial.grows_with for trial in known)  # a told failure names a parameter
-        if lasting or not has_told_failure:  # after a told failure, smaller configs count without a soak
-            return ColdAndWarm(lasting, {})
+        by_soak = {launch: _averaged([trial for trial in cold_trials[launch] if trial.soaks]) for launch in soaked}
+        is_reported = any(trial.grows_with for trial in known)  # by the user: such a failure names a parameter
+        if by_soak or not is_reported:  # after a report, smaller configs count without a soak
+            return ColdAndWarm(by_soak, {})
 
-    # A config that its cold trials leave out has no warm trials that count.
-    left_out = cold_trials.keys() - cold.keys()
-    return ColdAndWarm(
-        cold, _eligible_standings({key: same for key, same in warm_trials.items() if key not in left_out})
-    )
+    # Where the cold trials leave a config out, its warm trials count no more.
+    for launch in cold_trials.keys() - cold.keys():
+        warm_trials.pop(launch, None)
+    return ColdAndWarm(cold, _eligible_standings(warm_trials))
 
 
 def _too_large(known: Sequence[TrialRecord]) -> set[int]:
-    """Return the numbers of the trials whose configs need too much memory.
+    """Return the numbers of the trials whose configs need too much memory for a training.
 
-    They need as much as a config of which the user has told that a training with it ran out of memory.
+    They need at least as much as a config with which a training ran out of memory, as the user has reported.
     """
-    limits = [trial for trial in known if trial.grows_with is not None and trial.failed]  # what the user has told
+    limits = [trial for trial in known if trial.grows_with is not None and trial.failed]  # the reported failures
     if not limits:  # reading all peaks takes time
         return set()
     peaks: dict[str, float] = {}
@@ -329,19 +327,30 @@ def incumbent(trials: Iterable[TrialRecord]) -> float | None:
 def broken(trials: Sequence[TrialRecord]) -> set[int]:
     """Return the numbers of the failed trials that say nothing of their configs, because the trainer was broken then.
 
-    These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`: it has been fixed
-    since.
+    If at least `BROKEN_AFTER` trials failed before the first trial completed, the trainer was broken until then. No
+    trial is returned while none has completed: the configs may be at fault.
     """
-    # Before any trial completes, the configs may be at fault.
-    first_complete = next((place for place, trial in enumerate(trials) if trial.state == COMPLETE), 0)
-    before = trials[:first_complete]
-    failed = {trial.number for trial in before if trial.state == FAIL and is_failure(trial.failure)}
-    return failed if len(failed) >= BROKEN_AFTER else set()
+    failed: set[int] = set()
+    for trial in trials:
+        if trial.state == COMPLETE:
+            return failed if len(failed) >= BROKEN_AFTER else set()
+        if trial.state == FAIL and is_failure(trial.failure):
+            failed.add(trial.number)
+    return set()
 
 
 def is_failure(kind: str | None) -> bool:
     """Return whether a probe failed by itself: neither the user nor the end of the tuner stopped it."""
     return kind not in {None, FailureKind.INTERRUPTED}
+
+
+def counts_against_config(kind: str | None) -> bool:
+    """Return whether a probe failed by itself, and its config may be the cause; otherwise it is simply probed again."""
+    return is_failure(kind) and kind not in _WITHOUT_BLAME
+
+
+_WITHOUT_BLAME = {kind for kind in FailureKind if kind.says_nothing}
+"""The failures that show nothing about a config."""
 
 
 def front(trials: Iterable[TrialRecord]) -> list[Standing]:
@@ -494,7 +503,7 @@ def _warm_challenger(measured: ColdAndWarm) -> Standing | None:
 
 
 def _shrunk_mean(differences: Sequence[float]) -> float:
-    """Return the mean; half of a single difference, which may be an exception; 0 of none."""
+    """Return the mean of some differences, shrunk to half where there is only one, as it may be an exception; or 0."""
     return sum(differences) / max(len(differences), 2)
 
 
@@ -573,8 +582,8 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
+    # 3
     for trials, rivals in ((first, second), (second, first)):
-        # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
@@ -594,7 +603,7 @@ def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> 
     if that is not known, as on GPUs.
     """
     known = [
-        [(trial.others_pct, trial.number) for trial in trials if trial.others_pct is not None]
+        [(trial.probe.others_pct, trial.number) for trial in trials if trial.probe.others_pct is not None]
         for trials in (first, second)
     ]
     if not all(known):
@@ -615,7 +624,7 @@ def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     2. Where more than half of three or more readings are near their median, the others do not count.
     """
     # 1
-    calm = [trial for trial in readings if not trial.is_disturbed]
+    calm = [trial for trial in readings if not trial.probe.is_disturbed]
     counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, quiet)) for quiet in calm)]
     # 2
     by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)

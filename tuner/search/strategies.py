@@ -29,7 +29,8 @@ from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpe
 def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """Return the chooser of the configs of a list in their order, except for those that cannot fit into memory.
 
-    Several workers may share a search. Each keeps to a rung of its own, so that each rung's session is started once.
+    Where several workers share a search, a worker prefers its own open session, and then rungs on which no other worker
+    probes. So each rung's session is mostly started once.
 
     `ladder`: the parameter whose values are the rungs.
     """
@@ -94,11 +95,9 @@ def by_drawing(
     there is none, or no speed to compare.
     """
 
-    def confirm(history: History, price: Price) -> Choice | None:
-        """Choose what only sessions have measured, or what leaves the gain over the own config unsure."""
-        return choosing.confirmation(history.unconfirmed()) or choosing.confirmation(
-            history.to_compare(own) if own else None
-        )
+    def confirm(history: History, price: Price) -> Config | None:
+        """Return a config that only sessions have measured, or else one that makes the gain over `own` sure."""
+        return history.unconfirmed() or (history.to_compare(own) if own else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)

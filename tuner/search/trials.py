@@ -13,10 +13,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import TrialRecord, read
 from tuner.search import standing
-from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
@@ -52,7 +52,7 @@ def suggest(trial: Trial, space: Space) -> Config:
             return trial.suggest_float(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
         return trial.suggest_categorical(parameter.name, parameter.values)  # pyright: ignore[reportReturnType]
 
-    return space.draw(pick)
+    return space.config_of(pick)
 
 
 def running(space: Space, config: Config, attributes: Mapping[str, Any] | None = None) -> FrozenTrial:
@@ -66,12 +66,15 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
 def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
     """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
 
-    A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
+    A study is mended only before it has measured anything, so earlier trials say nothing about their configs. Trials
+    that were too slow for a time limit that has been raised since say nothing either.
 
     `states`: the states of the trials; None for all.
     """
-    mended = StudyAttributes(study.user_attrs).trials_before_mending
-    return [trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended]
+    attributes = StudyAttributes(study.user_attrs)
+    mended, longer = attributes.trials_before_mending, attributes.trials_before_longer
+    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended)
+    return [trial for trial in trials if trial.number >= longer or typed_trial(trial).failure != FailureKind.TOO_SLOW]
 
 
 def incumbent(study: Study) -> float | None:
@@ -94,11 +97,10 @@ def typed_trial(trial: FrozenTrial) -> TrialRecord:
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
-    """Return how often a config has failed in a row just now, to decide whether it is probed again.
+    """Return how often a config has failed in a row up to its newest trial, to decide whether it is probed again.
 
-    Failures that say nothing about the config do not count, and do not end the row.
+    Failures that show nothing about the config do not count, and do not end the row.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
-    failures = (typed_trial(trial).failure for trial in failed)
-    return sum(standing.is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
+    return sum(standing.counts_against_config(typed_trial(trial).failure) for trial in failed)

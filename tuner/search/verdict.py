@@ -18,8 +18,8 @@ from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
-SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
-"""Failures that say nothing about the config. The config is probed again until it has been measured."""
+MOST_COMPILING = 4
+"""The most starts of a config whose kernels are still being compiled as the time limit comes (chosen)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +135,9 @@ def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, traini
 def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
     """Return the verdict on a failed probe, by what is to blame for the failure.
 
-    - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint.
+    - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint. But
+      a config that was too slow beside other programs is probed a second time, and one whose start compiled kernels
+      up to `MOST_COMPILING` times.
     - The host: the config is probed a second time, because it may be to blame after all.
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
@@ -143,6 +145,9 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     `attempt`: the failures of this config in a row, including this one.
     """
     status = failure.kind.value
+    tries = MOST_COMPILING if failure.rule == probe.COMPILING else 2 if result.is_disturbed else 1
+    if failure.kind is probe.FailureKind.TOO_SLOW and attempt < tries:
+        return Verdict(state=TrialState.FAIL, status=status, retry=True)
     match failure.kind.blame:
         case probe.Blame.CONFIG:
             is_short = failure.kind is probe.FailureKind.GPU_OOM
@@ -191,8 +196,8 @@ class _LiveProbe:
     def may_end(self, objectives: Sequence[str], *, more: int) -> bool:
         """Return whether the probe may end after `more` further iterations like those so far.
 
-        A further iteration counts with half of its usual time: a run that is told to end with it must not end too
-        short.
+        A further iteration counts with half of its usual time, as it may be a short one: the window must be long enough
+        all the same.
         """
         iterations = self.so_far.iterations
         window_s = (self.so_far.window_s or 0.0) * (iterations + more / 2) / max(iterations, 1)

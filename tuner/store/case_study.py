@@ -27,7 +27,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, one_start
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, confirmation, one_start
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -114,7 +114,7 @@ def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: P
     unstored = UnstoredResult(number=number, lease=Lease.mine(), verdict=verdict, record=record)
     file = folder / record.out_dir / RESULT_FILE
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
+        file.parent.mkdir(parents=True, exist_ok=True)  # the folder of a probe without files has been removed
         with open_anew(file) as stream:
             stream.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
     except OSError:
@@ -159,11 +159,10 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
-    """Return the seconds that a probe is expected to take; None before the case's first value.
+    """Return the seconds that a probe is expected to take, to decide whether it fits into the time left.
 
-    The caller decides by it whether the probe may begin in the time that is left. Where its chooser expects more than
-    the median of the case's probes, the median counts: a longer expectation is often wrong, and a probe that the end of
-    the time cuts off may still give a rough value.
+    They are those that its chooser expects, and at most the median of the case's probes: a longer expectation is often
+    wrong, and a probe that the end of the time cuts off may still give a rough value. None before the first value.
     """
     usual_s = history.usual_s
     if usual_s is None or choice.takes_s is None:
@@ -172,9 +171,9 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
-    """Return whether a probe leaves enough time to measure the own config and the best again after it.
+    """Return whether enough time is left after a probe to confirm the result: to measure own config and best again.
 
-    Before four trials have finished, no time is kept for that, so that the search can begin. It is kept then only if a
+    The answer is always yes before `FIRST_TRIALS` trials have finished, so that the search can begin, except where a
     disturbed reading of the own config hides which config is faster: see `History.disturbed_own`.
 
     Args:
@@ -196,18 +195,7 @@ Otherwise = TypeVar("Otherwise")
 
 
 class CaseStudy:
-    """The study of one case, whose `history` says what its trials come to. A study in the database is resumed.
-
-    - `strategy` makes the strategy from the number of trials so far: a resumed search draws by another seed.
-    - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
-      front and no probe is pruned.
-    - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
-      source of utilisation.
-    - `case` is the record of the case, which other tools read.
-    - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
-
-    Raises StoreError that names what differs from the study in the database.
-    """
+    """The study of one case in the database: begins and ends its trials, and returns their `history`."""
 
     def __init__(
         self,
@@ -222,13 +210,32 @@ class CaseStudy:
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
-        """Open the study of a case, or begin it, and store the record of the case. For the arguments see the class."""
+        """Begin the study of a case, or resume it if the database has it, and store the record of the case.
+
+        Args:
+            database: The database.
+            name: The name of the study, STUDY/CASE.
+            space: The parameters and their values.
+            strategy: Makes the strategy from the number of trials so far: a resumed search draws by another seed.
+            pruner: Decides which probes of bad configs end early.
+            identity: The settings that must not change while the study goes on, such as space, trainer and objective.
+            case: The record of the case, which other tools read.
+            objectives: The names of a trial's values, in their order. With several objectives, the best is a Pareto
+                front and no probe is pruned.
+            confirm: Whether the trainer's plain command measures the best again if a session has measured it.
+
+        Raises:
+            StoreError: The identity differs from that of the study in the database; the message names the differences.
+        """
 
         def opened() -> tuple[Study, int]:
             """Return the study, after storing the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
+            trials_so_far, before = len(study.get_trials(deepcopy=False)), StudyAttributes(study.user_attrs).case
+            if before and before.max_seconds and (case.max_seconds or 0.0) > before.max_seconds:
+                study.set_user_attr(schema.LONGER, trials_so_far)
             study.set_user_attr(schema.CASE, encode(case))
-            return study, len(study.get_trials(deepcopy=False))
+            return study, trials_so_far
 
         self._study, trials_so_far = database.transact(opened, alone=True)  # no other worker creates it meanwhile
         self._database, self._name = database, name
@@ -251,8 +258,8 @@ class CaseStudy:
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Do some work in a transaction and return its answer, or `otherwise` if another program locks the file.
 
-        It waits only `SLICE_S` seconds for the file. Work during a probe is done so, because the trainer's output is
-        not read meanwhile, and the trainer may be the program that locks the file.
+        This is for work during a probe, which waits only `SLICE_S` seconds for the file: the trainer's output is not
+        read meanwhile, and the trainer may be the program that locks the file.
         """
         try:
             return self._database.transact(work, hurried=True)
@@ -452,8 +459,8 @@ class CaseStudy:
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
-        confirmation = self.strategy.confirm(history, price) if may_confirm else None
-        return confirmation or choice
+        config = self.strategy.confirm(history, price) if may_confirm else None
+        return confirmation(config) if config else choice
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return in words why the strategy has nothing left to probe; None while something is left.
@@ -506,7 +513,7 @@ class CaseStudy:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:
-            """Renew it, and return when that was."""
+            """Renew the lease, and return the time at which that was done."""
             self._database.storage.set_trial_user_attr(asked.trial_id, schema.LEASE, self._database.lease())
             return time.monotonic()
 

@@ -82,14 +82,13 @@ def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float],
 def raise_connection_losses(engine: sql.Engine) -> None:
     """Let an engine raise ConnectionLostError for each error after which the transaction may succeed if it is repeated.
 
-    That is so where the connection was lost during a statement, and where PostgreSQL reports a conflict, a deadlock or
-    a cancelled statement.
+    These are a connection that is lost during a statement, and PostgreSQL's conflict, deadlock and cancelled statement.
     """
-    repeatable = {"40001", "40P01", "57014"}  # codes of PostgreSQL
+    repeatable = {"40001", "40P01", "57014"}  # PostgreSQL's codes of the latter three
 
     @event.listens_for(engine, "handle_error")
     def check(context: sql.ExceptionContext) -> None:
-        """Raise ConnectionLostError for such an error; any other error passes."""
+        """Raise ConnectionLostError for such an error; leave any other error to SQLAlchemy."""
         is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in repeatable
         if is_lost and context.connection is not None:  # without it, the error is one of connecting
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
@@ -136,8 +135,8 @@ class Transactions:
     ) -> Answer:
         """Do some work in one transaction, and return what it returns. Work inside other work joins its transaction.
 
-        If a connection is lost, the work is done again as a whole. It is not if PostgreSQL tells that the transaction
-        was committed, so that only the reply was lost.
+        If a connection is lost, the work is done again from its beginning, unless PostgreSQL answers that the
+        transaction was committed: then only the reply was lost.
 
         Args:
             work: What to do.
@@ -151,8 +150,8 @@ class Transactions:
             return work()
         end_s: float | None = None  # none before the first loss
         while True:
-            answers: list[Answer] = []  # none until the work is done
-            number: int | None = None
+            answers: list[Answer] = []  # the answer, once the work is done
+            number: int | None = None  # that of the transaction, once it is about to be committed
             try:
                 with self._shared_transaction() as connection:
                     at_begin(connection)
@@ -316,11 +315,13 @@ class Database:
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
         with self.errors_explained():
-            tables = self._check_kind(begun=True)
+            # Refuse another kind of database before anything is made. Another worker may be making the tables now: then
+            # look at them again under the lock.
+            tables = self._checked_tables(may_be_partial=True)
             self._make_file()
             with self.lock():
-                self.storage = self._opened_storage(tables if _LAST_TABLE in tables else self._check_kind())
-        if not self._is_sqlite:  # before the server has answered once, nothing waits: its URL may be wrong
+                self.storage = self._opened_storage(tables if _LAST_TABLE in tables else self._checked_tables())
+        if not self._is_sqlite:  # only now: a server that never answered may have another URL, so nothing waits for it
             retry_connecting(self.storage.engine, away_s, sleep)
         sessions = self.storage.rdb.scoped_session
         self._transactions = Transactions(self.storage.engine, sessions, away_s=away_s, sleep=sleep)
@@ -338,16 +339,10 @@ class Database:
         self.storage.remove_session()
         self.storage.engine.dispose()
 
-    def transact(
-        self,
-        work: Callable[[], Answer],
-        *,
-        alone: bool = False,
-        hurried: bool = False,
-    ) -> Answer:
+    def transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
         """Do some work in one transaction, and return what it returns: see `Transactions.run`.
 
-        If the server goes away meanwhile, the work is done again as a whole. If this is work inside other work, the
+        If the server goes away meanwhile, the work is done again from its beginning. If it is part of other work, the
         outer work is done again.
 
         Args:
@@ -441,18 +436,19 @@ class Database:
             if not self._url.database.startswith("file:"):
                 make_private(file)
 
-    def _check_kind(self, *, begun: bool = False) -> set[str]:
-        """Return the names of the tables, before anything is written. Raises StoreError for another kind of database.
+    def _checked_tables(self, *, may_be_partial: bool = False) -> set[str]:
+        """Return the names of the tables. Raises StoreError where there are other tables than Optuna's.
 
-        `begun`: whether another worker may be making Optuna's tables now. Then one of them is enough, until the last.
+        `may_be_partial`: whether another worker may be making Optuna's tables now. Then one of them is enough, until
+            the last one is there.
         """
         if self._is_sqlite and not Path(self._url.database or "").exists():
             return set()
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
         optuna_tables = {"studies", "trials", "version_info"}  # every database of Optuna has these
-        is_being_made = begun and _LAST_TABLE not in tables and bool(tables & optuna_tables)
-        is_of_optuna = is_being_made or tables >= optuna_tables
+        is_partial = may_be_partial and _LAST_TABLE not in tables and bool(tables & optuna_tables)
+        is_of_optuna = is_partial or tables >= optuna_tables
         if tables and not is_of_optuna:
             names = ", ".join(sorted(tables)[:5])
             raise StoreError(

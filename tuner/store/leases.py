@@ -113,7 +113,7 @@ def database_s(url: sql.URL, scalar: Callable[[Any], Any]) -> float:
     if url.get_backend_name() == "postgresql":
         return float(scalar(sql.select(sql.extract("epoch", sql.func.clock_timestamp()))))
     with suppress(OSError), TemporaryFile(dir=Path(url.database or "").parent) as file:
-        return os.fstat(file.fileno()).st_mtime  # the server of a shared disk says it
+        return os.fstat(file.fileno()).st_mtime  # on a shared disk, the disk's server has set this time
     return time.time()
 
 

@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
+from tuner.records.case_record import StudyAttributes, comparable, known_case, without_margin
 from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
 from tuner.search.observed import Observed, Sibling
@@ -109,11 +109,11 @@ def unchanged_attributes(database: Database, study: optuna.Study, identity: dict
 def _mends_or_raise(
     database: Database, study: str, stored: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return True where new settings mend a study, and False where they mean the same as its own; otherwise raise.
+    """Return whether a study takes over new settings: True if they mend it, False if they mean the same as its own.
 
-    A person who has mended the set-up of a study need not begin another study, as long as this one has measured nothing
-    and nobody runs a trial. The objectives must stay, because Optuna fixes their number. Once there are trials, the
-    space must stay, because Optuna fixes the values of their parameters.
+    They mend a study if it has measured nothing yet and nobody runs a trial: a person has repaired its set-up. The
+    objectives must stay, because Optuna fixes their number. Once there are trials, the space must stay, because Optuna
+    fixes the values of their parameters.
 
     Args:
         database: The database of the study.
@@ -123,7 +123,7 @@ def _mends_or_raise(
         trials: The trials of the study.
 
     Raises:
-        StoreError: The settings differ, and the study cannot take over the new ones.
+        StoreError: The settings differ, and do not mend the study.
     """
     must_stay = ("objective", "space") if trials else ("objective",)
     if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):
@@ -153,7 +153,7 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
     Earlier versions did not store the environment variables: then they count as equal.
     """
-    yield from _differences_below("", {"variables": now.get("variables"), **as_of_now(stored)}, storable(now))
+    yield from _differences_below("", {"variables": now.get("variables"), **without_margin(stored)}, storable(now))
 
 
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
@@ -208,12 +208,7 @@ def siblings(
 
 
 def _candidates(
-    cases: dict[str, StoredCase],
-    prefix: str,
-    case: Case,
-    identity: Mapping[str, Any],
-    *,
-    any_study: bool,
+    cases: dict[str, StoredCase], prefix: str, case: Case, identity: Mapping[str, Any], *, any_study: bool
 ) -> list[str]:
     """Return the names of the cases that may be siblings: those of the same study, then those of other studies.
 

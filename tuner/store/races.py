@@ -59,7 +59,10 @@ class RaceRuns:
         def try_claim() -> bool:
             """Claim the run if no living process makes it and it is needed; return whether it is claimed now."""
             number = self._next_number()
-            for claimed_number, claim in self._claims().items():
+            for name, attribute in self._attributes().items():
+                claimed_number, claim = run_number(name), read_claim(attribute)
+                if claimed_number is None or claim is None:  # no claim
+                    continue
                 if claim.seed == seed and same_launch(claim.config, config):
                     if is_held(claim.lease, self._database.lives):
                         return False
@@ -76,7 +79,7 @@ class RaceRuns:
         if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
             number, claim = self._claimed
             self._beat_s = time.monotonic()
-            with suppress(FileLockedError):  # the trainer may hold the lock, and must not wait for this process
+            with suppress(FileLockedError):  # the trainer itself may lock the file, so do not wait for it
                 self._database.transact(
                     lambda: self._write_claim(number, replace(claim, lease=self._database.lease())), hurried=True
                 )
@@ -105,7 +108,7 @@ class RaceRuns:
         self._write(number, {"claim": asdict(claim)})
 
     def _write(self, number: int, record: object) -> None:
-        """Store a run or a claim under its number; None takes it away."""
+        """Store a run or a claim under its number; None as the `record` removes it."""
         self._database.storage.set_study_user_attr(self._study_id, f"{RACE}{number:04d}", record)
 
     def _attributes(self) -> dict[str, object]:
@@ -116,8 +119,3 @@ class RaceRuns:
         """Return the first number after those of all runs and claims."""
         numbers = [number for number in map(run_number, self._attributes()) if number is not None]
         return 1 + max(numbers, default=-1)
-
-    def _claims(self) -> dict[int, Claim]:
-        """Return the claims of runs that have not ended, by their numbers."""
-        claims = {run_number(name): read_claim(attribute) for name, attribute in self._attributes().items()}
-        return {number: claim for number, claim in claims.items() if number is not None and claim is not None}

@@ -1,7 +1,7 @@
 """Reads and checks study files: their space, their cases and their limits."""
 
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
-from tuner.study.cases import FILES, Case, globs_of, lending_order, most_similar, select
+from tuner.study.cases import FILES, Case, globs_of, most_similar, search_order, select
 from tuner.study.config_files import (
     as_yaml,
     changed_text,
@@ -26,10 +26,10 @@ from tuner.study.space import (
     Parameter,
     Space,
     Value,
+    allow_all,
     config_digest,
     described,
     doublings,
-    every,
     grouped,
     ladder_of,
     launch_digest,
@@ -75,4 +75,4 @@ from tuner.study.study_file import (
     stands_in,
     unmatched,
 )
-from tuner.study.variables import escaped, expanded, looked_up, parts, referring
+from tuner.study.variables import escaped, expanded, joined, looked_up, parts

@@ -60,27 +60,30 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     trainable = {case.name: case for case in cases if case.trainable}
     chosen: set[str] = set()
     without_match: list[str] = []
+    not_trainable: list[str] = []
     for pattern in patterns:
         glob = pattern.removesuffix(".txt")
         of_file = glob.rpartition("/")[2].removesuffix("_args")
-        matched = {name for name in trainable if fnmatchcase(name, glob) or fnmatchcase(name, of_file)}
-        chosen |= matched
-        if not matched:
+        matched = [case for case in cases if fnmatchcase(case.name, glob) or fnmatchcase(case.name, of_file)]
+        if not any(case.trainable for case in matched):
             without_match.append(pattern)
+            not_trainable += [f"{case.name} is no training ({case.fault or f'mode {case.mode}'})" for case in matched]
+        chosen |= {case.name for case in matched}
     if without_match:
         known = ", ".join(trainable) or "none"
+        why = f"; {', '.join(not_trainable)}" if not_trainable else ""
         raise StudyError(
-            f"no trainable case matches {', '.join(map(repr, without_match))}; "
+            f"no trainable case matches {', '.join(map(repr, without_match))}{why}; "
             f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
 
 
-def lending_order(cases: Sequence[Case]) -> list[Case]:
-    """Return cases in the order in which to search them, so that later cases can learn from earlier ones.
+def search_order(cases: Sequence[Case]) -> list[Case]:
+    """Return cases in the order in which to search them, so that later searches can start from earlier results.
 
-    The next case is always one with a new method and a new robot, or else with one of the two new. So a later case has
-    an earlier one with its method, and one with its robot. Among equals the order stays.
+    The next case is always one with a new method and a new robot, or else with one of the two new. So for a later case,
+    there is an earlier one with its method, and one with its robot. Equals keep their order.
     """
     left, ordered = list(cases), list[Case]()
     while left:
@@ -108,7 +111,7 @@ def _share_in_common(case: Case, second: Case) -> float:
     return len(words & second_words) / max(len(words | second_words), 1)
 
 
-def likeness(case: Case, second: Case) -> tuple[int, float] | None:
+def similarity(case: Case, second: Case) -> tuple[int, float] | None:
     """Return a sort key that is larger for cases that are more alike; None where they share neither method nor robot.
 
     Its first number is 3 for the same method and robot, 2 for the same robot, and 1 for the same method. The second is
@@ -120,6 +123,6 @@ def likeness(case: Case, second: Case) -> tuple[int, float] | None:
 
 def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
-    likeness_of = {second.name: likeness(case, second) for second in cases if second.name != case.name}
-    alike = {name: value for name, value in likeness_of.items() if value is not None}
+    similarity_of = {second.name: similarity(case, second) for second in cases if second.name != case.name}
+    alike = {name: value for name, value in similarity_of.items() if value is not None}
     return sorted(alike, key=alike.__getitem__, reverse=True)

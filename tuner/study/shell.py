@@ -51,13 +51,13 @@ def literal_words(line: str) -> list[str]:
 
 
 def quoted(word: str) -> str:
-    """Return a word of a study's command as it is stored and compared: in quotes where it needs them.
+    """Return a word of a study's command as it is stored and compared: in shell quotes where it needs them.
 
-    References to variables are not quoted: `--lr=${LR}` stays as it is.
+    The dollar and braces of a reference need no quotes: `--lr=${LR}` stays as it is.
     """
-    unnamed = "".join(part.source for part in parts(word) if part.name is None)  # all but references and `$${NAME}`
-    has_references = len(unnamed) < len(word)
-    needs_no_quotes = unnamed == "" or shlex.quote(unnamed) == unnamed
+    without_references = "".join(part.source for part in parts(word) if part.name is None)  # also without `$${NAME}`
+    has_references = len(without_references) < len(word)
+    needs_no_quotes = without_references in {"", shlex.quote(without_references)}
     return word if has_references and needs_no_quotes else shlex.quote(word)
 
 

@@ -18,7 +18,7 @@ from tuner.errors import StudyError
 
 
 def halving(count: int, wanted: int) -> list[int]:
-    """Return up to `wanted` different indices of a list of `count`, spread evenly over the list.
+    """Return up to `wanted` different indices of a list with `count` items, spread evenly over the list.
 
     The last index comes first, then index 0, then always the middle of the widest gap. Of equally wide gaps, the last
     is halved first. Of 9 indices, the first five are 8, 0, 4, 6 and 2.
@@ -174,8 +174,8 @@ class Parameter:
         return all(condition.holds(config) for condition in self.conditions)
 
 
-def every(config: Config) -> bool:
-    """Return True for each config: the rule of a space whose configs can all be measured."""
+def allow_all(config: Config) -> bool:
+    """Return True for any config: the `holds` of a space whose configs can all be measured."""
     return True
 
 
@@ -184,7 +184,7 @@ class Space:
     """The parameters of a search. Each parameter follows the parameters that its conditions name."""
 
     parameters: tuple[Parameter, ...]
-    holds: Callable[[Config], bool] = every
+    holds: Callable[[Config], bool] = allow_all
     """Returns whether a config can be measured. The space leaves out all others.
 
     For example, a replay leaves out the configs that its recorded table does not contain.
@@ -220,7 +220,7 @@ class Space:
     def __contains__(self, config: Mapping[str, Value]) -> bool:
         """Return whether a config has a value of each active parameter, no other values, and can be measured."""
         try:
-            of_active = self.draw(lambda parameter: config[parameter.name])
+            of_active = self.config_of(lambda parameter: config[parameter.name])
         except KeyError:  # an active parameter has no value
             return False
         if of_active != dict(config):
@@ -229,19 +229,19 @@ class Space:
         return are_known and self.holds(dict(config))
 
     @property
-    def idle(self) -> dict[str, Condition]:
-        """Parameter without effect → its condition, which no value satisfies: a mistake in the study file.
+    def without_effect(self) -> dict[str, Condition]:
+        """Each parameter without effect → its condition, which no value satisfies: a mistake in the study file.
 
         A condition on an `auto` ladder is never among them, because rungs that are not known yet may satisfy it.
         """
         values_of = {parameter.name: parameter.values for parameter in self.parameters if parameter.bounds is None}
-        idle: dict[str, Condition] = {}
+        without_effect: dict[str, Condition] = {}
         for parameter in self.parameters:
             for condition in parameter.conditions:
                 name = condition.parameter
                 if name in values_of and not any(condition.holds({name: value}) for value in values_of[name]):
-                    idle[parameter.name] = condition
-        return idle
+                    without_effect[parameter.name] = condition
+        return without_effect
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -289,7 +289,7 @@ class Space:
         """
         if any(parameter.own is None for parameter in self.parameters):
             return None
-        config = self.draw(lambda parameter: parameter.values[0] if parameter.own is None else parameter.own)
+        config = self.config_of(lambda parameter: parameter.values[0] if parameter.own is None else parameter.own)
         return config if config in self else None
 
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
@@ -301,7 +301,7 @@ class Space:
         return self._with(self.auto_batch, lambda batch: replace(batch, values=(size,)))
 
     def up_to(self, most: int) -> "Space":
-        """Return the space without values of `num_envs` above `most`, which must be at least the smallest value."""
+        """Return the space without values of `num_envs` above `most`, which must be at least its smallest value."""
         return self._with(LADDER, lambda environments: environments.up_to(most))
 
     def _with(self, name: str | None, change: Callable[[Parameter], Parameter]) -> "Space":
@@ -323,12 +323,12 @@ class Space:
             is_auto_ladder = parameter.is_ladder and parameter.bounds is not None
             return parameter.nearest(config[parameter.name]) if is_auto_ladder else config[parameter.name]
 
-        return self.draw(pick)
+        return self.config_of(pick)
 
-    def draw(self, pick: Callable[[Parameter], Value]) -> Config:
-        """Return the config with the value that `pick` returns for each active parameter.
+    def config_of(self, pick: Callable[[Parameter], Value]) -> Config:
+        """Return the config that has the value `pick(parameter)` for each active parameter.
 
-        The parameters are taken in order, so that the values before a parameter decide whether it is active.
+        Whether a parameter is active follows from the values of the parameters before it.
         """
         config: Config = {}
         for parameter in self.parameters:
@@ -340,11 +340,11 @@ class Space:
         """Iterate over all distinct configs. The last parameter changes fastest."""
         return filter(self.holds, self._extensions({}, self.parameters))
 
-    def drawn(self) -> Iterator[Config]:
+    def random_configs(self) -> Iterator[Config]:
         """Yield different configs that can be measured, drawn at random; the user's own config comes first.
 
-        The order is always the same. Every second draw changes some values of a config that was found before, because
-        similar configs can often be measured, too. It ends after `_DRAWS` draws.
+        The order is the same in each call. Every second draw starts from a config that was yielded before, and keeps
+        about 70 % of its values (chosen): similar configs can often be measured, too. It ends after `_DRAWS` draws.
         """
         generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
@@ -359,7 +359,7 @@ class Space:
                     return start[parameter.name]
                 return generator.choice(parameter.values)
 
-            config = self.draw(pick)
+            config = self.config_of(pick)
             if (values := frozenset(config.items())) not in found and self.holds(config):
                 found.add(values)
                 known.append(config)
@@ -369,11 +369,13 @@ class Space:
         """Return any config, the user's own if it is known; None where none is found within `_DRAWS` draws."""
         if self.own:
             return self.own
-        configs = self.drawn() if self.combinations > _DRAWS else self.configs()  # to go through all may take hours
+        configs = (
+            self.random_configs() if self.combinations > _DRAWS else self.configs()
+        )  # to go through all may take hours
         return next(configs, None)
 
     def _extensions(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
-        """Yield all configs that extend `config` by a value of each active one among the further `parameters`."""
+        """Yield all configs that extend `config` by a value for each of the further `parameters` that is active."""
         if not parameters:
             yield config
             return
@@ -395,7 +397,7 @@ class Space:
                 kept.append(parameter)
         return replace(self, parameters=tuple(kept))
 
-    def seeds(self, per_variant: int) -> list[Config]:
+    def start_configs(self, per_variant: int) -> list[Config]:
         """Return the configs to probe first: `per_variant` rungs of each variant, spread evenly over the ladder.
 
         The largest rung comes first, then the smallest, then the middle of the widest gap (see `halving`). So a search
@@ -405,9 +407,9 @@ class Space:
         ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
-        seeds = [self.own] if self.own else []
-        seeds += [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
-        return [config for place, config in enumerate(seeds) if config not in seeds[:place]]
+        configs = [self.own] if self.own else []
+        configs += [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
+        return [config for place, config in enumerate(configs) if config not in configs[:place]]
 
     def default_at(self, rung: Value | None) -> Config:
         """Return the default config of a rung: the default variant, and the first value of every other parameter."""
@@ -421,7 +423,7 @@ class Space:
         """Return the config of a rung and a variant with the first value of every other parameter."""
         given = {self.ladder: rung, VARIANT: variant}
         known = {name: value for name, value in given.items() if value is not None}
-        return self.draw(lambda parameter: known.get(parameter.name, parameter.values[0]))
+        return self.config_of(lambda parameter: known.get(parameter.name, parameter.values[0]))
 
 
 def ladder_of(space: Space) -> str | None:

@@ -238,7 +238,8 @@ class ProbeSpec(Strict):
     thin: bool = True
     """a session of MimicKit makes only as many updates as a good measurement needs"""
     max_seconds: Seconds = 420.0
-    """longest probe, start-up included; what it has measured by then counts"""
+    """longest probe, start-up included; longer by the slowest start that its config or rung took before; what it has
+    measured by then counts"""
     start_up_silence_seconds: Seconds = 300.0
     """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
     silence_seconds: Seconds = 120.0

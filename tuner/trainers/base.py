@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
 from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of
-from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
+from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, joined, parts
 
 
 class Limit(NamedTuple):
@@ -115,7 +115,7 @@ def with_folder_in_path(folder: Path, text: str) -> str:
         if part.is_reference and part.name == "PATH":
             pieces.append((f"{folder}{os.pathsep}", False))
         pieces.append((part.literal, part.is_reference))
-    return referring(pieces)
+    return joined(pieces)
 
 
 Options = TypeVar("Options", bound=Strict)
@@ -166,7 +166,7 @@ class Trainer(ABC):
     dependencies: Dependencies | None = None
     """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
     counts_samples: bool | None = None
-    """Whether probes of this trainer know its samples; None where only a probe can tell."""
+    """Whether probes of this trainer know its samples; None where only a probe can show it."""
     spans_nodes: bool = False
     """Whether the commands that this trainer starts on several nodes train together."""
     score_source: str = ""

@@ -49,15 +49,16 @@ def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
-    """Return the study's parameters that have no effect → why not: a condition, the pruner or the trainer.
+    """Return the study's parameters that have no effect → why, in words: a condition, the pruner or the trainer.
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
     refused = declined_parameters(trainer, spec.space)
-    idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
+    unmet = spec.build_space().without_effect
+    reasons = {name: f"no config has {condition}" for name, condition in unmet.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
-        idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
-    return idle | refused
+        reasons[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
+    return reasons | refused
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:

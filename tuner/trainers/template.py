@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from string import Formatter
 from typing import NamedTuple
 
-from tuner.study import parts, referring, value_text
+from tuner.study import joined, parts, value_text
 
 
 class TemplatePiece(NamedTuple):
@@ -73,7 +73,7 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
         pieces_of_word = pieces(word)
         if all(piece.is_flag or piece.name is None or piece.name in values for piece in pieces_of_word):
             texts = [text for piece in pieces_of_word for text in _texts(piece, values)]
-            filled_word = referring(texts) if to_launch else "".join(text for text, _ in texts)
+            filled_word = joined(texts) if to_launch else "".join(text for text, _ in texts)
             if filled_word or not any(piece.is_flag for piece in pieces_of_word):
                 filled.append(filled_word)
         # the value of the flag before it, not a word such as `--envs={num_envs}` or `env.num_envs={num_envs}`

@@ -40,7 +40,7 @@ def test_a_large_space_is_drawn_from_and_its_constraints_are_kept() -> None:
     assert len(beside.neighbours(place)) == 8
     assert np.array_equal(beside.codes, pool.levels.codes(beside.configs))
     assert len(beside.heights) == len(beside.configs)
-    assert pool.configs[:100] == list(islice(huge.drawn(), 100))
+    assert pool.configs[:100] == list(islice(huge.random_configs(), 100))
 
 
 def test_a_large_space_of_which_no_config_keeps_the_constraints_is_refused() -> None:

@@ -60,7 +60,7 @@ class Acquisition:
 
     @cached_property
     def _reason_to_end_within_ranges(self) -> str | None:
-        """Why nothing is left to gain among the values so far, to which ranges have grown; None where something is.
+        """In words, why nothing is left to gain while no range grows further; None where something is left.
 
         A search ends after `ENOUGH` configs although its predictions are rough. It then says that it is not sure.
         """
@@ -104,7 +104,8 @@ class Acquisition:
         """Whether the search goes on, whatever gain further probes promise.
 
         It does until a config may be the best, and while predictions are rough and fewer than `ENOUGH` configs are
-        measured. A rule of thumb may ask for a probe if one of the best takes at most a hundredth of the training.
+        measured. It also does where a rule of thumb asks for a probe, if one of the best takes at most 1 % of the
+        training.
         """
         outlook = self.outlook
         if outlook.best_place is None:
@@ -116,14 +117,14 @@ class Acquisition:
 
     @cached_property
     def _believed_shortfall(self) -> expected_gain.Shortfall:
-        """How far the best is expected to be below the true best, with a bound on that, as a person is told.
+        """How far the best is expected to be below the true best, with a bound on that, to print at the end.
 
-        The model's own numbers are corrected by `_realised_ratio`: how well its expected gains have come true so far.
+        The model's own numbers are multiplied by a power of `_realised_ratio`, which says how well its expected gains
+        have come true so far. The bound is at least 0.3 of the model's bound, and at least `LEAST_BOUND`.
 
-        The bound is at least 0.3 of the model's bound, and at least `LEAST_BOUND`. The mean is corrected by a power of
-        the ratio, because the ratio of a few gains is too low. All three numbers were chosen on scripts, ladders and
-        kernels to develop on, so that 95 of 100 bounds hold and that the mean shortfall is as expected. Where many
-        probes fail, fewer hold. This shortfall then only decides when the search ends: see `_doubtful_claim`.
+        0.3 and the powers 0.5 (of the bound) and 0.8 (of the mean) were chosen on scripts, ladders and kernels to
+        develop on, so that 95 of 100 bounds hold and that the mean shortfall is as expected. Where many probes fail,
+        fewer hold. This shortfall then only decides when the search ends: see `_doubtful_claim`.
         """
         outlook = self.outlook
         by_model = expected_gain.draw_shortfall(self._compared(outlook.chance_to_run).candidates)
@@ -148,9 +149,8 @@ class Acquisition:
     def _place_to_repeat(self) -> int | None:
         """The place of the config to measure again once no series of probes pays; None where there is none.
 
-        A best that must be measured again comes first. Then comes the config that tells most about which is the best.
-        But if the newest predictions were off, new configs teach the model more than second readings do. So then at
-        most a fifth of all readings are second ones.
+        It is the best if `must_repeat_best`, else the `doubtful_place`. But if the newest predictions were off, new
+        configs teach the model more than second readings do. So then at most a fifth of all readings are second ones.
         """
         if self._rules.must_repeat_best:
             return self.outlook.best_place
@@ -166,26 +166,27 @@ class Acquisition:
 
     @property
     def probes_left(self) -> float | None:
-        """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
+        """The expected number of probes until the search ends; None while no config may be the best."""
         if self.outlook.best_place is None:
             return None
         # rough predictions would forbid an end before `ENOUGH` configs, but they seldom stay rough for so long
         return expected_gain.probes_left(self._chances_to_beat_best, self._rules.probes_for_rare_values)
 
     def is_as_good(self, config: Config) -> bool:
-        """Return whether a config is as good as the best, as well as the search needs to know it.
+        """Return whether another probe of the best would take longer than a training with this config loses.
 
-        It is if to train with it costs no more time than to measure the best once more.
+        The config is then good enough to be recommended in place of the best, and the probe is saved.
         """
         outlook = self.outlook
         (place,) = outlook.pool.places([config_digest(config)])
         if outlook.best_place is None:
             return False
         share_behind = (outlook.mean[outlook.best_place] - outlook.mean[place]) / outlook.scale
-        return bool(share_behind * outlook.goal.training_s <= self.probe_s(outlook.best_place))
+        lost_s = share_behind * outlook.goal.training_s
+        return bool(lost_s <= self.probe_s(outlook.best_place))
 
     def probe_s(self, place: int) -> float:
-        """Return the expected seconds of a probe of a config now."""
+        """Return the expected seconds of a probe of the config at a place of the pool, if it is made now."""
         return self.outlook.costs.series_s(self._starts, np.array([place]), repeats=1)
 
     @cached_property
@@ -291,9 +292,10 @@ class Acquisition:
 
     @cached_property
     def _realised_ratio(self) -> float:
-        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`.
+        """By how much the gains that the model expects have come true: see `expected_gain.realised_ratio`.
 
-        For each measured config in turn, the gain that was to be expected of it is compared with the gain that it made.
+        For each measured config in turn, the gain that all other measurements predict is compared with the gain that it
+        made. A gain is by how much the config raised the best of all configs measured before it.
         """
         outlook = self.outlook
         codes = outlook.case_model.known.codes
@@ -309,12 +311,12 @@ class Acquisition:
     def _compared(self, chances: Floats) -> Compared:
         """Return the configs that promise most and the best ones so far. There must be a best config.
 
-        A config promises most if exact knowledge of its value would gain most per second of its probe.
+        A config promises most if a measurement without error would gain most per second of its probe.
 
         `chances`: the probability that each config of the pool runs.
         """
         outlook = self.outlook
-        gain = self._expected_gain(0.0, chances)
+        gain = self._expected_gain(errors=0.0, chances=chances)
         promising = np.argsort(-gain / outlook.costs.seconds(self._starts))[:MOST_COMPARED]
         promising = promising[gain[promising] > 0.0]
         eligible = np.array(outlook.eligible_places)
@@ -339,7 +341,10 @@ class Acquisition:
         return self._expected_gain(self.outlook.reading_errors, self.outlook.launch_chance)
 
     def _expected_gain(self, errors: Floats | float, chances: Floats) -> Floats:
-        """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
+        """Return the expected gain of one measurement of each config of the pool; 0 where it may not be probed.
+
+        `errors`: the standard error of each measurement. `chances`: the probability that each config runs.
+        """
         outlook = self.outlook
         tie = expected_gain.EQUAL_WITHIN * outlook.scale
         gain = expected_gain.knowledge_gradient(

@@ -77,27 +77,24 @@ class Gain:
         if self._own is None:
             return None
         disturbed = history.disturbed_own(self._own) if history.finished >= FIRST_TRIALS else None
-        return self._confirmation(history.incomparable_config(self._own) or disturbed, history)
+        config = history.incomparable_config(self._own) or disturbed
+        return confirmation(self._with_patience(config, history.number)) if config else None
 
-    def confirm(self, history: History, price: Price) -> Choice | None:
-        """Choose the config with the highest expected value, if only sessions have measured it.
+    def confirm(self, history: History, price: Price) -> Config | None:
+        """Return the config with the highest expected value, if the plain command must still measure it.
 
-        It is not chosen if the plain command has measured a config that is as good: see `Acquisition.is_as_good`. A
-        study of a speed then measures the user's own config again: see `History.to_compare`.
+        It need not if it has measured a config that is as good: see `Acquisition.is_as_good`. A study of a speed then
+        measures the user's own config or the best again, if the gain is not sure: see `History.to_compare`.
         """
         acquisition = self._acquisition(history, price)
         best = acquisition.outlook.best_config
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
-        is_confirmed = best in confirmed or (bool(confirmed) and acquisition.is_as_good(confirmed[0]))
-        if not is_confirmed:
-            return self._confirmation(best, history)
-        return self._confirmation(history.to_compare(self._own) if self._own else None, history)
-
-    def _confirmation(self, config: Config | None, history: History) -> Choice | None:
-        """Return the choice that measures a config again by the plain command; None without a config."""
-        return confirmation(self._with_patience(config, history.number) if config else None)
+        config = best
+        if best in confirmed or (confirmed and acquisition.is_as_good(confirmed[0])):
+            config = history.to_compare(self._own) if self._own else None
+        return self._with_patience(config, history.number) if config else None
 
     @property
     def _own(self) -> Config | None:
@@ -122,7 +119,7 @@ class Gain:
         Trials have the values of the patience in turn. `number`: that of the trial.
         """
         patience = self._patience[number % len(self._patience)] if self._patience else 0
-        return self._space.draw(lambda parameter: config.get(parameter.name, patience))
+        return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
     def _acquisition(self, history: History, price: Price) -> Acquisition:
         """Return what each config is expected to gain and to take, given a history and the price of a probe now."""
@@ -130,7 +127,7 @@ class Gain:
         return self._acquisitions.setdefault(price, Acquisition(outlook, price))
 
     def _outlook(self, history: History) -> Outlook:
-        """Return what is known of each config, given a history. The answer is kept until a trial changes."""
+        """Return what is known of each config, given a history. It is computed anew only when a trial has changed."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:

@@ -43,7 +43,7 @@ class Costs:
     def chance_to_run(self) -> Floats:
         """The probability that a probe of each config succeeds: it fits, and does not fail for another reason.
 
-        No config gets 0 only because its values have failed: the bound on what a search has missed counts it, too.
+        Failures of its values never make it 0, so that the bound on what a search has missed counts such a config, too.
         """
         levels, codes = self._pool.levels, self._pool.codes
         ran, failed = levels.codes(self._ran), levels.codes(self._failed)
@@ -73,8 +73,8 @@ class Costs:
     def _memory_model(self) -> ResourceModel | None:
         """The model of the share of a device's memory that each config needs; None before any share was measured.
 
-        None also where another program reports which configs ran out, without the shares of those that ran: then
-        nothing tells the model how much less these needed.
+        None also where another program reports which configs ran out, without the shares of those that ran. Then the
+        model could not know how much less these needed.
         """
         memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
         if not memoryless:
@@ -86,8 +86,9 @@ class Costs:
         """The probability that each config fits into the memory of the host.
 
         The queue of a DataLoader holds workers times prefetch factor batches. So a config probably needs too much if
-        the product of all its sizes is at least that of a config that ran out. A product that has run fits. The
-        probability falls with each config that ran out. It stays above 0.1, below which nothing is launched.
+        the product of all its sizes is at least that of a config that ran out, and above all that have run. Its
+        probability is 0.25, divided by the number of configs that ran out, and at least 0.12, because nothing
+        is launched below 0.1.
         """
         if not self._observed.host_ran_out:
             return self._everywhere
@@ -109,13 +110,14 @@ class Costs:
     def seconds(self, starts: Floats) -> Floats:
         """Return the expected seconds of a probe of each config now, with its start if it needs one.
 
-        A config that ends an open session also costs another start, because the search will return to that session.
+        A config outside the open session ends it. This also costs another start, because the search will return to that
+        session. A probe that starts too slowly takes the longest time that a start may take.
         """
         in_session = starts == 0.0
-        back_s = self._start_s[in_session].mean() if in_session.any() else 0.0
-        in_time_s = starts * (self._start_s + back_s) + self._run_s
-        is_slow = self.chance_of_slow_start
-        return in_time_s * (1.0 - is_slow) + self._limits.longest_start_s * is_slow
+        restart_s = self._start_s[in_session].mean() if in_session.any() else 0.0
+        in_time_s = starts * (self._start_s + restart_s) + self._run_s
+        chance_of_slow = self.chance_of_slow_start
+        return in_time_s * (1.0 - chance_of_slow) + self._limits.longest_start_s * chance_of_slow
 
     def series_s(self, starts: Floats, places: Codes, repeats: int) -> float:
         """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
@@ -151,7 +153,7 @@ class Costs:
         return self._expected_s(model, usual_s=20.0)
 
     def _expected_s(self, model: ResourceModel | None, usual_s: float) -> Floats:
-        """Return the seconds that a model expects of each config; `usual_s` where nothing was measured to fit one."""
+        """Return the seconds that a model expects of each config; `usual_s` before any measurement, without a model."""
         return usual_s * self._everywhere if model is None else np.exp(model.logarithms_at(self._pool.codes).mean)
 
     def _model_of(self, amount: str, *, exceeding: Sequence[Config] = (), **settings: Any) -> ResourceModel | None:
@@ -169,8 +171,9 @@ def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) 
     A Gaussian process is fitted to 1 for each config that ran and -1 for each that failed (regression on labels:
     Rasmussen and Williams, 2006, 6.5). Each value and each pair of values has an effect of variance 1. So a value that
     fails everywhere is soon suspected everywhere, and two values that fail together are suspected only together. All
-    values together have an effect with the standard deviation 0.5, and noise has 0.1. The mean is 0.7 before any
-    measurement: about nine in ten configs of which nothing is known then run.
+    values together have an effect with the standard deviation 0.5, and noise has 0.1. A config runs if its label is
+    above 0, where labels lie about the expected label with the standard deviation 0.5. That is 0.7 before any
+    measurement, so about nine in ten configs of which nothing is known are expected to run.
 
     Args:
         levels: The distances between the values of each parameter.
@@ -193,16 +196,16 @@ def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
     weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - prior_mean)
     expected_label = prior_mean + covariance(codes) @ weights
-    return chance_below(0.0, -expected_label, np.full(len(codes), 0.5))
+    return chance_below(0.0, -expected_label, np.full(len(codes), 0.5))  # that the label is above 0
 
 
 def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
-    """Return the factor on the probability that each config runs, for its values and pairs of values that never ran.
+    """Return a factor on the probability that each config runs: low if it has values that are suspected of failures.
 
-    A value or a pair explains a failure if the failed config has it. The one that explains most failures is suspected
-    first, then the one that explains most of the other failures. With each failure after the first, the suspect lowers
-    the probability to a third. If several explain the same failures, each may be innocent, so they share the blame: a
-    pair has a fifth of a single value's part.
+    A value, or a pair of values, explains a failure if the failed config has it and no config with it ran. The one that
+    explains most failures is suspected first, then the one that explains most of the other failures, and so on. With n
+    failures that it explains, a suspect lowers the probability to 3^(1 - n). If several explain the same failures, each
+    may be innocent, so they share the blame: a pair has a fifth of a single value's part.
 
     Args:
         ran: The configs that ran: a row of codes each, as all configs here.

@@ -13,10 +13,7 @@ Cache = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
 
 
 class Nearness(NamedTuple):
-    """How near each config of one list, the rows, is to each config of another list, the columns, by their values.
-
-    A parameter has few values, so a covariance is computed once for each value and looked up for each row.
-    """
+    """How near each config of one list, the rows, is to each config of another list, the columns, by their values."""
 
     squares: Sequence[Floats]
     """For each parameter, the squared distance of each of its values to each column: value by column."""
@@ -30,12 +27,20 @@ class Nearness(NamedTuple):
         """The numbers of rows and columns."""
         return len(self.codes), self.squares[0].shape[1]
 
-    def of(self, parameter: int, length: float, covariance: Callable[[Floats], Floats]) -> Floats:
-        """Return the covariance of one parameter with this length scale: row by column."""
-        key = parameter, length, covariance
+    def covariance(self, parameter: int, length: float, kernel: Callable[[Floats], Floats]) -> Floats:
+        """Return the covariance of rows and columns by one parameter: row by column.
+
+        A parameter has few values, so the covariance is computed once for each value and looked up for each row.
+
+        Args:
+            parameter: The index of the parameter.
+            length: The length scale, as a share of the parameter's range.
+            kernel: Returns the covariances of squared distances, which are given in length scales.
+        """
+        key = parameter, length, kernel
         if self.cache is not None and key in self.cache:
             return self.cache[key]
-        of_values = covariance(self.squares[parameter] / length**2)
+        of_values = kernel(self.squares[parameter] / length**2)
         result = of_values[self.codes[:, parameter]]
         if self.cache is not None:
             self.cache[key] = result
@@ -46,7 +51,7 @@ def single_effects(nearness: Nearness, lengths: Floats, variances: Floats) -> Fl
     """Return the covariance of the effects of single parameters, which have these variances."""
     total = np.zeros(nearness.shape)
     for parameter, (length, variance) in enumerate(zip(lengths, variances, strict=True)):
-        total += variance * nearness.of(parameter, length, _sharp_kernel)
+        total += variance * nearness.covariance(parameter, length, _sharp_kernel)
     return total
 
 
@@ -54,7 +59,7 @@ def pair_effects(nearness: Nearness, lengths: Floats) -> Floats:
     """Return the covariance of the effects of all pairs of parameters, each of variance 1."""
     total, squares = np.zeros(nearness.shape), np.zeros(nearness.shape)
     for parameter, length in enumerate(lengths):
-        single = nearness.of(parameter, length, _sharp_kernel)
+        single = nearness.covariance(parameter, length, _sharp_kernel)
         total += single
         squares += single**2
     return (total**2 - squares) / 2.0  # the sum of the products of all pairs
@@ -64,7 +69,7 @@ def common_effect(nearness: Nearness, lengths: Floats) -> Floats:
     """Return the covariance of the common effect of all parameters; 1 for equal configs."""
     product = np.ones(nearness.shape)
     for parameter, length in enumerate(lengths):
-        product *= nearness.of(parameter, length, _matern_kernel)
+        product *= nearness.covariance(parameter, length, _matern_kernel)
     return product
 
 
@@ -77,7 +82,10 @@ def equal(rows: Codes, columns: Codes) -> Floats:
 
 
 def jumping_kernel(squares: Floats) -> Floats:
-    """Return Matérn's covariance with 1/2, which allows a jump, for example where a cache ends."""
+    """Return Matérn's covariance of smoothness 1/2, which allows a jump, for example where a cache ends.
+
+    `squares`: squared distances in length scales.
+    """
     return np.exp(-np.sqrt(squares))
 
 
@@ -87,6 +95,6 @@ def _sharp_kernel(squares: Floats) -> Floats:
 
 
 def _matern_kernel(squares: Floats) -> Floats:
-    """Return Matérn's covariance with 5/2, by squared distances in length scales."""
+    """Return Matérn's covariance of smoothness 5/2, by squared distances in length scales."""
     scaled = np.sqrt(5.0 * squares)
     return (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)

@@ -4,6 +4,7 @@ A place is the position of a config in the pool. A value is a config's first obj
 """
 
 import math
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
-from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
+from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
@@ -88,9 +89,10 @@ class Outlook:
 
     @property
     def scale(self) -> float:
-        """The amount that shares of a value are given of: the best's value; 1 for logarithms: differences are shares.
+        """What a difference of values is divided by to become a share: the value of the best.
 
-        Shares of a best near 0, such as that of a loss, say nothing. It is then a hundredth of the measured range.
+        It is 1 for logarithms, whose differences are shares already. If the best is near 0, as a loss may be, it is a
+        hundredth of the measured range.
         """
         if self.in_logarithms:
             return 1.0
@@ -149,16 +151,16 @@ class Outlook:
     @cached_property
     def readings(self) -> Readings:
         """The measurements that the model learns from: single ones if `in_logarithms`, otherwise means of configs."""
-        devices, levels = self.observed.newest_devices, self.pool.levels
-        if self.in_logarithms:
-            return mean_readings(singles(self.measured), devices, levels, logs=True)
-        return mean_readings(self.measured, devices, levels)
+        measured = self.measured
+        if self.in_logarithms:  # a row for each single measurement
+            measured = [replace(entry, values=[value]) for entry in measured for value in entry.values]
+        return mean_readings(measured, self.observed.newest_devices, self.pool.levels, logs=self.in_logarithms)
 
     @cached_property
     def usual_error(self) -> float:
         """How far off predictions usually are, as a share of the best; at least as far as measurements scatter.
 
-        It is the median over all measurements, each predicted from all others.
+        It is the median error of leave-one-out cross-validation: each measurement is predicted from all others.
         """
         errors = np.abs(self.case_model.left_out_predictions().mean - self.case_model.known.values)
         return max(float(np.median(errors)), self.case_model.scatter) / self.scale
@@ -172,7 +174,8 @@ class Outlook:
     def newest_error(self) -> float:
         """How far off the model's newest predictions were, beyond the errors of the measurements: a share of the best.
 
-        It is the median over the newest ten measurements, each predicted from all others.
+        Each of the newest ten measurements is predicted from all others, and its own error variance is subtracted from
+        the squared difference. The root of the median of these ten is returned.
         """
         known = self.case_model.known
         differences = self.case_model.left_out_predictions().mean - known.values

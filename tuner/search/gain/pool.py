@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tuner.errors import StudyError
 from tuner.search.frontier import is_number
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, value_text
+from tuner.study import Config, Parameter, Space, Value, allow_all, config_digest, ladder_of, value_text
 
 Codes = NDArray[np.intp]
 """Configs as codes: a row per config, a column per parameter. Also an array of places."""
@@ -90,8 +90,10 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
     """Return the squared distances between the values of one parameter: row by column.
 
-    Two words have the squared distance 1. A word and a config that does not use the parameter have one half, as if
-    words were the corners of a regular simplex with such a config at its centre.
+    - Between numbers: of their positions from 0 to 1.
+    - Between two words: 1.
+    - Between a word and no value, of a config that does not use the parameter: one half. So the words are corners of a
+      regular simplex, and no value is about its centre.
 
     Args:
         line: The positions of numbers, and None for words: see `_line`.
@@ -101,9 +103,9 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
     """
     if line is not None:
         return np.square(line[rows][:, None] - line[columns][None, :])
-    to_centre = (1.0 / math.sqrt(2.0)) ** 2
+    half = (1.0 / math.sqrt(2.0)) ** 2  # as floats round it
     is_unused = (rows[:, None] == unused) | (columns[None, :] == unused)
-    between_different = np.where(is_unused, to_centre, to_centre + to_centre)
+    between_different = np.where(is_unused, half, half + half)
     return np.where(rows[:, None] == columns[None, :], 0.0, between_different)
 
 
@@ -118,7 +120,7 @@ class Pool:
         every_config = _listed(space)
         self.space = space
         self.is_part = every_config is None
-        self.configs = list(islice(space.drawn(), DRAWN)) if every_config is None else every_config
+        self.configs = list(islice(space.random_configs(), DRAWN)) if every_config is None else every_config
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -160,13 +162,13 @@ class Pool:
             for value in _next_to(parameter, config[parameter.name]):
                 wanted = {**config, parameter.name: value}
                 # The value may turn on other parameters: they have their first value.
-                yield self.space.draw(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
+                yield self.space.config_of(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
 
 
 def _listed(space: Space) -> list[Config] | None:
     """Return all configs of a space; None where they are more than `MOST`, or too many to look through."""
     # A space of few combinations is looked through at once, however few of them keep the constraints.
-    unconstrained = list(islice(replace(space, holds=every).configs(), MOST + 1))
+    unconstrained = list(islice(replace(space, holds=allow_all).configs(), MOST + 1))
     if len(unconstrained) <= MOST:
         return list(filter(space.holds, unconstrained))
     if space.combinations > MOST_COMBINATIONS:
@@ -190,7 +192,7 @@ Ends = Mapping[int, int]
 
 
 def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
-    """Return how far each range that may grow has grown: the code of its last value so far.
+    """Return how far each range that may grow has grown: column of the parameter → code of the range's last value.
 
     That is the last value that was tried, or the last value with which the range began, whichever comes later.
 
@@ -219,9 +221,9 @@ def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield the places of configs by which ranges may grow: `config` with the next value of each range.
+    """Yield the places of the configs to probe so that a range grows: each is `config` with the next value of a range.
 
-    Only ranges count of which `config` has the largest value so far. The next value is the next in the list.
+    A range is left out unless `config` has its largest value so far. Values follow in the order of the study file.
 
     Args:
         pool: The configs, with all values that a range may grow to.

@@ -36,7 +36,7 @@ class Readings:
     usual_error: float
     """The standard error of a single measurement of a config that has not been measured."""
     scale: float
-    """The amount that shares of a value are given of: the mean value, or 1 where the values are logarithms."""
+    """What a difference of values is divided by to become a share: the mean value, or 1 for logarithms."""
     logarithmic: bool = False
     """Whether the values are logarithms."""
 
@@ -70,15 +70,11 @@ def in_logarithms(entry: Measured) -> Measured:
     return replace(entry, values=values)
 
 
-def singles(measured: Iterable[Measured]) -> list[Measured]:
-    """Return an entry of its own for each single measurement."""
-    return [replace(entry, values=[value]) for entry in measured for value in entry.values]
-
-
 def single_errors(measured: Sequence[Measured]) -> list[float]:
-    """Return the standard error of one more measurement of each config.
+    """Return the standard error to expect of one more measurement of each config.
 
-    Each config has its own: on two CPU ranks, most configs have an error of 1 point and some have 8.
+    It is the root mean square of the errors of the config's measurements. Configs differ: on two CPU ranks, most have
+    an error of 1 point and some have 8.
     """
     usual = _usual_error(measured)
     return [float(np.sqrt((_errors(entry.values, usual) ** 2).mean())) for entry in measured]
@@ -95,7 +91,14 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
 
 
 def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
-    """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
+    """Return the measurements that a model learns from: the mean of each config on each set of devices.
+
+    Args:
+        configs: The measured configs.
+        newest_devices: The devices that measured the newest value, whose measurements have no offset.
+        levels: Gives the values of the configs their codes.
+        logs: Whether the values are logarithms.
+    """
     usual = _usual_error(configs)
     # Each row is a config, with its values from one set of devices.
     rows: list[tuple[Config, list[MeasuredValue]]] = []
@@ -106,7 +109,7 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
     values = np.array([fmean(value.number for value in values_there) for _, values_there in rows])
     scale = 1.0 if logs else abs(float(values.mean()))
     devices = np.array([values_there[0].devices for _, values_there in rows])
-    share_offset = (devices[:, None] == devices) & (devices != newest_devices)
+    share_offset = (devices[:, None] == devices) & (devices != newest_devices)  # row by row
     return Readings(
         codes=levels.codes(config for config, _ in rows),
         values=values,
@@ -127,9 +130,9 @@ def _usual_error(configs: Collection[Measured]) -> float:
 
 
 def _errors(values: Sequence[MeasuredValue], usual: float) -> Floats:
-    """Return the standard errors of values, each shrunk by a quarter of the way, in logarithms, to the usual error.
+    """Return the standard errors of values, each shrunk towards the usual error: a quarter of the way, in logarithms.
 
-    A reported error is itself estimated badly, from a few iterations.
+    A reported error is itself a rough estimate from a few iterations, so the usual error improves it (shrinkage).
     """
     errors = np.array([value.error or usual for value in values])
     return errors**0.75 * usual**0.25

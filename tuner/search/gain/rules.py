@@ -48,9 +48,9 @@ class Rules:
     def first_place(self) -> int:
         """Return the place of the config to begin with, before any has run; at least one may be probed.
 
-        It is the user's own config, or else one in the middle of the ladder. After each failure, it is one on half the
-        height. Any value of a config that failed for another reason than memory or time may be the cause. So the next
-        config shares as few of them as possible.
+        It is the user's own config, or else one in the middle of the ladder. After each failure, it is one half as high
+        on the ladder. Any value of a config that failed for another reason than memory or time may be the cause. So the
+        next config shares as few values as possible with any of these.
         """
         outlook, pool = self._outlook, self._outlook.pool
         closed, failed = pool.places(outlook.observed.closed), pool.levels.codes(outlook.observed.failed)
@@ -213,11 +213,11 @@ class Rules:
         return max(self._with_larger_steps(neighbour), key=lambda place: gain[place])
 
     def _with_larger_steps(self, neighbour: int) -> list[int]:
-        """Return a neighbour of the best and, if the step to the best was steep, the configs beyond the neighbour.
+        """Return the places to choose from: a neighbour of the best and, after a steep step, configs beyond it.
 
-        These have still larger values (or smaller ones) of the parameter that the neighbour changes. If each doubling
-        of a batch has nearly doubled the speed, the next probe may skip doublings. Configs that probably do not run are
-        left out.
+        These go further in the direction of the neighbour, in the parameter that it changes. They are added if the step
+        to the best was steep: if each doubling of a batch has nearly doubled the speed, the next probe may skip
+        doublings. Configs that probably do not run are left out.
         """
         outlook = self._outlook
         codes, best, column = outlook.pool.codes, outlook.best_place or 0, self._changed_column(neighbour)
@@ -245,20 +245,19 @@ class Rules:
 
     @cached_property
     def _hardly_matters(self) -> list[bool]:
-        """For the column of each parameter: whether a change of this parameter alone has hardly changed the objective.
+        """For each parameter, in the order of the columns: whether it hardly matters, as far as measurements show.
 
-        So it is if a measured config that differs from the best in this parameter alone is about as good: behind by
-        less than `EQUAL_WITHIN`, or by less than the standard error of the difference.
+        It hardly matters if a measured config that differs from the best in this parameter alone is about as good:
+        behind by less than `EQUAL_WITHIN`, or by less than the standard error of the difference. Values are logarithms.
         """
         outlook = self._outlook
         codes, best, measured = outlook.pool.codes, outlook.best_place or 0, outlook.measured_places
         differs = codes[measured] != codes[best]  # measured config by parameter
         behind = outlook.mean[best] - outlook.mean[measured]
-        is_as_good = behind < np.maximum(
-            EQUAL_WITHIN, np.hypot(outlook.reading_errors[measured], outlook.reading_errors[best])
-        )
-        shows_flatness = is_as_good & (differs.sum(axis=1) == 1)
-        return [bool((shows_flatness & differs[:, column]).any()) for column in range(codes.shape[1])]
+        error_of_difference = np.hypot(outlook.reading_errors[measured], outlook.reading_errors[best])
+        is_as_good = behind < np.maximum(EQUAL_WITHIN, error_of_difference)
+        differs_in_one = differs.sum(axis=1) == 1
+        return list(map(bool, differs[is_as_good & differs_in_one].any(axis=0)))
 
     @cached_property
     def place_with_rare_value(self) -> int | None:
@@ -333,10 +332,10 @@ class Rules:
         return next((place for place in possible if self.lead(place) > EQUAL_WITHIN), None)
 
     def lead(self, neighbour: int) -> float:
-        """Return the share by which the best is better than configs that differ from it in one parameter alone.
+        """Return by which share the best is expected to be better than with any other value of one parameter.
 
-        It is the parameter that a neighbour of the best changes. Expected values are compared, and only values of the
-        parameter that an eligible config has count. Without any, the lead is infinite.
+        It is the parameter that a neighbour of the best changes; all other parameters are as in the best. Only values
+        that an eligible config has are compared. Without any, the lead is infinite.
         """
         outlook = self._outlook
         column, codes = self._changed_column(neighbour), outlook.pool.codes

@@ -142,6 +142,17 @@ class _Parts(NamedTuple):
     curve: float
 
 
+def _medians_and_spreads(usual: PriorSizes, parameters: int) -> Floats:
+    """Return the medians and the spreads of the hyperparameters' prior, a row each, for this number of parameters.
+
+    The order is that of `_Parts`: all length scales, all single effects, and the sizes of the other parts. The last one
+    is the chance scatter. All single effects together have the size `usual.single`.
+    """
+    single = usual.single[0] / math.sqrt(parameters), usual.single[1]
+    sizes = [usual.joint, usual.own, usual.curve, usual.chance]
+    return np.array([usual.length] * parameters + [single] * parameters + sizes).T
+
+
 def _parts(hyperparameters: Floats) -> _Parts:
     """Return the parts from the hyperparameters, their logarithms; the last one, the chance scatter, is no part."""
     sizes = np.exp(hyperparameters)
@@ -168,14 +179,10 @@ class Surrogate:
         self._levels = levels
         self._source = source
 
-        # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
-        count = readings.codes.shape[1]
+        # The prior of the hyperparameters, which are logarithms.
         usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
-        single = usual.single[0] / math.sqrt(count), usual.single[1]  # all single effects together have `usual.single`
-        parts = np.array(
-            [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
-        )
-        self._level, self._prior_mean, self._prior_deviation = usual.level, np.log(parts[:, 0]), parts[:, 1]
+        medians, self._prior_deviation = _medians_and_spreads(usual, readings.codes.shape[1])
+        self._level, self._prior_mean = usual.level, np.log(medians)
         self._prior_scale = np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
         """The deviations to divide by: what has none is not fitted, and so never departs from its mean."""
 
@@ -243,21 +250,21 @@ class Surrogate:
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
     def residual(self, config: Codes) -> float:
-        """Return the standardised residual of a config: how far its mean measurement is above what the others predict.
+        """Return the standardised residual of a config: how far its mean is above what other configs predict.
 
         The unit is the standard deviation of this difference. It is 0 where the config has no measurement that the
-        model learns from. All measurements of the config are left out at once; `residuals` leave out a single one.
+        model learns from. All measurements of the config are left out at once, in contrast to `residuals`.
         """
         rows = (self.known.codes == config).all(axis=1)
         if not rows.any():
             return 0.0
-        # the covariance of some measurements, given all others, is the inverse of their block of the whole inverse
+        # Invert the config's block of the precision matrix: this is its covariance, given all other measurements.
         whitening = self._whitening[:, rows]
         covariance = np.linalg.inv(whitening.T @ whitening)
         return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
 
     def left_out_predictions(self) -> Prediction:
-        """Return what all other measurements say of the true value behind each measurement."""
+        """Return, for each measurement, what all other measurements predict for the true value of its config."""
         with_noise = 1.0 / np.square(self._whitening).sum(axis=0)  # the variance of the measurement, given the others
         means = self.known.values - self._weights * with_noise
         variance = self._inflation * (with_noise - self._noise(self._hyperparameters))
@@ -278,18 +285,21 @@ class Surrogate:
 
     @property
     def log_evidence(self) -> float:
-        """The logarithm of the evidence of the measurements, times the prior, without constant terms."""
+        """The logarithm of (evidence of the measurements times prior of the hyperparameters), without constants."""
         return self._log_posterior(self._hyperparameters)
 
     def _model_prediction(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and variance of each config's value by the measurements that the model learns from."""
-        rows = max(1, 1_000_000 // len(self.known.codes))  # 8 MB, so that a cache holds a comparison
+        """Return mean and variance of each config's value by the measurements that the model learns from.
+
+        The configs are compared with these measurements in parts of 8 MB, so that the cache of the CPU holds a part.
+        """
+        rows = max(1, 1_000_000 // len(self.known.codes))
         parts = [self._predict(codes[start : start + rows]) for start in range(0, len(codes), rows)]
         means, variances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
     def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
+        """Return mean and variance of each config's value, all at once; `_model_prediction` does it in parts."""
         with_known = self._prior_covariance(codes, self.known.codes)
         mean, variance = self._mean + with_known @ self._weights, self._prior_variance(codes)
         if self._source:
@@ -299,7 +309,10 @@ class Surrogate:
         return mean, np.maximum(self._inflation * (variance - learnt), self._jitter)
 
     def _narrowing(self, codes: Codes) -> Floats:
-        """Return the factor by which the measurements that were left out lower each config's standard deviation."""
+        """Return the factor, at most 1, by which the left-out measurements lower each config's standard deviation.
+
+        The model itself learns from `MOST_READINGS` measurements at most; see `with_left_out` for all others.
+        """
         if not len(self._left_out.values):
             return np.ones(len(codes))
         mean, variance = self._model_prediction(codes)
@@ -332,18 +345,17 @@ class Surrogate:
         return _JITTER * self._unit**2
 
     def _refitted_noise_factors(self, freedom: float) -> Floats:
-        """Return the factor on the error variance of each measurement, by which measurements far off count less.
+        """Return a factor on the error variance of each measurement, so that measurements far off count less.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", 1989).
+        Modeling Using the t Distribution", 1989). `freedom`: the degrees of freedom.
         """
-        root = self._cholesky(self._hyperparameters)
         noise = self._noise(self._hyperparameters)
-        inverse = np.linalg.inv(root)
-        residual = noise * (inverse.T @ (inverse @ self._targets))  # the measurement less the expected true value
-        uncertainty = noise * (1.0 - noise * np.square(inverse).sum(axis=0))  # the variance of the true value
-        usual = noise / self._noise_factors  # the error variance without the factors so far
-        return (freedom + (residual**2 + uncertainty) / usual) / (freedom + 1.0)
+        whitening = np.linalg.inv(self._cholesky(self._hyperparameters))
+        residual = noise * (whitening.T @ (whitening @ self._targets))  # the measurement less the expected true value
+        uncertainty = noise * (1.0 - noise * np.square(whitening).sum(axis=0))  # the variance of the true value
+        without_factors = noise / self._noise_factors  # the error variance
+        return (freedom + (residual**2 + uncertainty) / without_factors) / (freedom + 1.0)
 
     def _noise(self, hyperparameters: Floats) -> Floats:
         """Return the error variance of each measurement."""
@@ -410,7 +422,7 @@ class Surrogate:
             The covariance: row by column.
         """
         nearness, parts, place = pairs.nearness, _parts(hyperparameters), self._levels.ladder
-        curve = 1.0 if place is None else nearness.of(place, parts.lengths[place], jumping_kernel)
+        curve = 1.0 if place is None else nearness.covariance(place, parts.lengths[place], jumping_kernel)
         ladder = self._level**2 * (1.0 + pairs.slopes) + parts.curve**2 * curve
         effects = single_effects(nearness, parts.lengths, parts.singles**2)
         effects = effects + parts.joint**2 * common_effect(nearness, parts.lengths) + parts.own**2 * pairs.same
@@ -420,8 +432,8 @@ class Surrogate:
         """Return the diagonal of `_covariance`."""
         parts = _parts(self._hyperparameters)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
-        others = np.square([parts.joint, parts.own, parts.curve]).sum()
-        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + others), dtype=np.float64)
+        parts_without_singles = np.square([parts.joint, parts.own, parts.curve]).sum()
+        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + parts_without_singles), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         """Return the height of each config on the ladder, measured from its middle."""

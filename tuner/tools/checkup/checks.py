@@ -15,10 +15,9 @@ from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
-from tuner.tools.checkup.command_check import check_command, check_imports
+from tuner.tools.checkup.command_check import check_command, check_imports, import_all
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
 from tuner.tools.checkup.finding import Finding, findings_of, fine, problem, warning
-from tuner.tools.checkup.importing import import_all
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 from tuner.trainers.typed_command import TypedCommand
@@ -80,6 +79,9 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     cases = trainer.cases()
     chosen = select(cases, spec.cases)
     yield fine("trainer", f"{trainer.name}: {len(chosen)} of {number_of(len(cases), 'case')} selected")
+    for case in chosen:
+        if case.fault:
+            yield problem("case", f"{case.name}: {case.fault}")
     for glob in unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:

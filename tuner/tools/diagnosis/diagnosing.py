@@ -135,7 +135,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
     cases = [view for view in reader.cases if case in {None, view.name}]
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
-    cards = [device for trial in ended for device in trial.devices if device.is_gpu]
+    cards = [device for trial in ended for device in trial.probe.devices if device.is_gpu]
     most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
@@ -149,7 +149,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             data_wait=_data_wait(ended),
         ),
-        failures=Counter(str(trial.status) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
+        failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
         has_sessions=any(trial.probe.warm for trial in ended),
     )
@@ -174,6 +174,11 @@ def _end_of_probe(trial: TrialRecord) -> study_times.TrialEnd:
     return by_status.get(str(trial.status), study_times.TrialEnd.FAILED)
 
 
+def _failure(trial: TrialRecord) -> str:
+    """Return the kind of a probe's failure, and whether other programs were busy beside the probe."""
+    return f"{trial.status}{study_times.BESIDE_OTHERS if trial.probe.is_disturbed else ''}"
+
+
 def _mean_utilisation(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
     """Return the mean utilisation of the GPUs in percent, over all seconds of the trials.
 
@@ -182,7 +187,7 @@ def _mean_utilisation(trials: Iterable[TrialRecord]) -> study_times.KnownFact[fl
     """
     percent_s = all_s = 0.0  # percent times seconds, and seconds
     for trial in trials:
-        probe, util_pct = trial.probe, of_known(fmean, (device.util_mean_pct for device in trial.devices))
+        probe, util_pct = trial.probe, of_known(fmean, (device.util_mean_pct for device in trial.probe.devices))
         all_s += probe.total_s or 0.0
         if util_pct is not None and probe.total_s and probe.start_up_s is not None:
             percent_s += util_pct * (probe.total_s - probe.start_up_s)

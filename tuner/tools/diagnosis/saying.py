@@ -22,7 +22,7 @@ OPTIONS = {
     "gpu_memory_gib": "--gpu-memory",
     "memory_used_gib": "--memory-used",
 }
-"""The field of `Setup` → the option that tells it."""
+"""The field of `Setup` → the option that gives it."""
 
 
 class Row(NamedTuple):
@@ -104,7 +104,10 @@ def _at_once(trials: AtOnce) -> str:
 
 
 def unknown(facts: Facts) -> list[str]:
-    """Return sentences about what could not be judged for sure, and which options tell what is unknown or a guess."""
+    """Return a sentence for each question that facts leave open, with the options that would give the missing facts.
+
+    A fact is missing if it is unknown or a guess.
+    """
     needed_facts = {
         "whether start-ups take much of the time": () if facts.startup_share is not None else ("startup_s",),
         "whether data loading has enough workers": () if facts.setup.data_wait else ("loader_workers", "cores"),
@@ -114,17 +117,18 @@ def unknown(facts: Facts) -> list[str]:
     texts: list[str] = []
     for what, names in needed_facts.items():
         known: dict[str, KnownFact[float] | None] = {name: getattr(facts.setup, name) for name in names}
-        lacks = {name: fact for name, fact in known.items() if fact is None or fact.source == GUESS}
-        if lacks:
-            options = " and ".join(OPTIONS[name] for name in lacks)
-            texts.append(f"{options} would tell{' for sure' if all(lacks.values()) else ''} {what}.")
+        missing = {name: fact for name, fact in known.items() if fact is None or fact.source == GUESS}
+        if missing:
+            options = " and ".join(OPTIONS[name] for name in missing)
+            for_sure = "" if None in missing.values() else " for sure"  # a guess is known, though not for sure
+            texts.append(f"{options} would tell{for_sure} {what}.")
     return texts
 
 
 def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield the sentences about a diagnosis.
 
-    First comes whether all causes can be told, then each cause with its change, the largest first, and then what could
+    First comes whether all causes are known, then each cause with its change, the largest first, and then what could
     not be judged.
     """
     missing = unknown(diagnosis.facts)

@@ -18,6 +18,10 @@ Interval = tuple[float, float]
 """A begin and an end, in seconds of one clock."""
 
 
+BESIDE_OTHERS = " beside other programs"
+"""The end of a kind of failure, where other programs used the processors meanwhile."""
+
+
 class TrialEnd(StrEnum):
     """How a trial ended."""
 
@@ -34,7 +38,7 @@ class KnownFact(Generic[Fact]):
 
     value: Fact
     source: str
-    """`database`, `estimated …`, `GUESS`, or the option that told it."""
+    """`database`, `estimated …`, `GUESS`, or the option that gave it."""
     low: Fact | None = None
     """The smallest of several numbers, whose mean is the value; None for a single number."""
     high: Fact | None = None
@@ -263,14 +267,14 @@ class Facts(StudyRecord):
 
 
 def gather(record: StudyRecord) -> Facts:
-    """Return what a study did with its time."""
+    """Return what a study did with its time: the facts that a diagnosis starts from, computed from its trials."""
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
     at_once = _at_once(running, running.covered_s) if running.covered_s else None
-    # as if all trials that run at once began and ended together
+    # the number of rounds, if all trials that run at once began and ended together
     rounds = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
     pauses_s = pauses(running.gaps_s, round(rounds))
-    gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]
+    gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]  # pauses are the longest gaps
     started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]  # with a known start-up
     training = Timeline(trial.training for trial in started if trial.training)
     started_s = sum(trial.took_s for trial in started)
@@ -360,7 +364,7 @@ def estimated_startup(trials: Iterable[TrialTimes]) -> KnownFact[float] | None:
 def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
     """Return the record with `n_jobs`, whether trials run in threads or processes, where their first starts show it.
 
-    The first trials count, as many as usually run at once. They began within:
+    As many first trials count as usually run at once. The time within which they all began decides:
     1. 0 s: this says nothing, because some databases keep whole seconds;
     2. 0.1 s for each: they are threads of one process (`n_jobs`);
     3. less than 2 s: this says nothing;

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tuner.probe import duration, number_of
-from tuner.tools.diagnosis.study_times import GUESS, Facts, KnownFact, TrialEnd
+from tuner.tools.diagnosis.study_times import BESIDE_OTHERS, GUESS, Facts, KnownFact, TrialEnd
 
 
 class Kind(StrEnum):
@@ -161,19 +161,22 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
         return
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
+    change = "find out why trials fail, and keep such configs out of the search space"
+    if BESIDE_OTHERS in kinds:
+        change += "; other programs may have caused some failures, so search again on a quiet machine first"
     yield _cause(
         Kind.FAILURES,
         facts,
         why=f"{failed.trials} of {len(facts.trials)} trials failed, after {duration(failed.mean_s or 0.0)} in the mean"
         f"{f' ({kinds})' if kinds else ''}.",
-        change="find out why trials fail, and keep such configs out of the search space",
+        change=change,
         how=f"{duration(all_s)} of trial time / {duration(left_s)} without failures",
         ratio=(all_s, left_s),
     )
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Yield a cause where start-ups took at least a fifth of the complete trials' time: the change ends them all."""
+    """Yield a cause where start-ups took at least a fifth of the complete trials' time: the change avoids them all."""
     complete = facts.ended[TrialEnd.COMPLETE]
     if not complete.startup_s or complete.startup_s < 0.2 * complete.total_s:
         return

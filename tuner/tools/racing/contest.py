@@ -176,7 +176,7 @@ class Race:
     def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
         """Make the missing runs of a round, and return the number of its runs that other processes make now.
 
-        None stops the race: the user wants it, or the time that is left is too short for a run.
+        Returns None where the race stops: on the user's wish, or because too little time is left for a run.
         """
         elsewhere = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
@@ -192,9 +192,9 @@ class Race:
         return elsewhere
 
     def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
-        """Return whether a config needs no run with this seed any more.
+        """Return whether a config needs no run with this seed any more, by all `runs` so far.
 
-        Such a run has then trained for `seconds` or more, or the config has left the race. `runs`: all runs so far.
+        It needs none if such a run has trained for `seconds` or more, or if the config has left the race.
         """
         return any(
             run.why_out or (run.seed == seed and run.seconds >= seconds)
@@ -223,9 +223,9 @@ class Race:
         return self._job.interrupted()
 
     def _expected_s(self, seconds: float) -> float:
-        """Return how long a run will take in all: the time that it trains, and the median of the starts so far.
+        """Return the seconds that a run will take: those of its training, and the median of all starts so far.
 
-        The median, because the first start on a machine can take minutes longer, as it compiles kernels.
+        A mean would be too long: the first start on a machine may compile kernels for minutes.
         """
         starts_s = [run.start_up_s for run in self._runs.read() if run.start_up_s is not None]
         return seconds + (median(starts_s) if starts_s else 0.0)
@@ -320,9 +320,10 @@ def verdict(places: Sequence[Place]) -> Iterator[str]:
 
 
 def _distance_of_second(second: Entrant, mean: Mean, *, winner: Mean) -> str:
-    """Return a sentence: how far the second is behind the winner, and the p-value: how often chance alone does this.
+    """Return a sentence: how far the second is behind the winner, and the p-value of this distance.
 
-    `mean` and `winner` are the mean scores of the two.
+    The p-value is how often two equal configs would differ so much. `mean` is the second's mean score, `winner` the
+    winner's.
     """
     lag = f"{second} follows with {score_text(mean.value, mean.error)}"
     lead = lead_of(winner, mean)

@@ -131,10 +131,10 @@ def _measured(case: CaseView) -> dict[str, dict[str, float]]:
 
 
 def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
-    """Return the config on the Pareto front of the first objective and samples/s that does best in its weaker one.
+    """Return a compromise: the config on the Pareto front of the first objective and samples/s that is best by maximin.
 
-    Both are scaled from 0 to 1, from the smallest to the largest on the front, and the smaller of the two counts
-    (maximin). None where all configs on the front are `taken`, by their launch keys.
+    Both numbers are scaled from 0 to 1, from the smallest to the largest on the front, and the smaller of the two
+    counts. None where all configs on the front are `taken`, by their launch keys.
     """
     front = undominated_in_value_and_speed(standing for standing in configs if standing.samples_per_s is not None)
     candidates = [standing for standing in front if launch_digest(standing.config) not in taken]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tuner import probe
 from tuner.devices.cpu import usable_cores
-from tuner.devices.found import Link, device_variables, nccl_variables
+from tuner.devices.found import NO_P2P, Link, device_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
 from tuner.running.prober import run_in
@@ -62,7 +62,7 @@ class MeasuredSubject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One measurement of a subject. Its teams run at the same time."""
+    """One measurement of a subject in one size and mode. Its teams run at the same time."""
 
     subject: MeasuredSubject
     size: int | None
@@ -71,9 +71,9 @@ class Run:
 
 
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure, in order: those that are `asked` for, or else the usual `COUNTS`.
+    """Return the numbers of GPUs to measure, in ascending order: those `asked` for, or else the usual `COUNTS`.
 
-    The latter end at the number of `visible` GPUs. 1 is always among them, because it is the baseline.
+    The usual ones end at the number of `visible` GPUs. 1 is always among the numbers, because it is the baseline.
     """
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
@@ -91,19 +91,37 @@ def nodes_of(count: int, per_node: int | None) -> int:
     return nodes
 
 
-def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> tuple[Route, ...]:
+P2P_LEVEL = "NCCL_P2P_LEVEL"
+"""The environment variable with the largest distance at which NCCL uses direct access; `LOC` and `0` forbid it."""
+NO_HOST = "NCCL_SHM_DISABLE"
+"""The environment variable that forbids NCCL the host's memory; then NCCL takes the network in its place."""
+
+
+def routes(
+    links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False, variables: Mapping[str, str] | None = None
+) -> tuple[Route, ...]:
     """Return the routes to measure between the ranks of a machine, the fastest first.
 
-    Over several nodes, NCCL alone chooses the route.
+    NCCL alone chooses the route over several nodes, and where the variables tell no more. `variables` are those of the
+    environment and of the study.
     """
     if not on_gpu:
         return ("gloo",)
     if over_nodes:
         return ("nccl",)
-    if any(link.p2p is False for link in links):
-        return ("host",)
-    # where the links are unknown, PCIe is assumed
-    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
+    told = variables or {}
+    level = told.get(P2P_LEVEL)
+    slowest: tuple[Route, ...] = () if told.get(NO_HOST) == "1" else ("host",)
+    if any(link.p2p is False for link in links) or told.get(NO_P2P) == "1" or level in {"LOC", "0"}:
+        return slowest or ("nccl",)
+    if links and all(link.nvlink for link in links):
+        return ("nvlink", *slowest)
+    return ("nccl" if level else "p2p", *slowest)  # where the links are unknown, PCIe is assumed
+
+
+def told_routes(variables: Mapping[str, str]) -> str:
+    """Return the variables that limit NCCL's routes, with their values; empty without any."""
+    return " ".join(f"{name}={variables[name]}" for name in (NO_P2P, P2P_LEVEL, NO_HOST) if name in variables)
 
 
 def scaling_runs(
@@ -121,7 +139,7 @@ def scaling_runs(
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
-        """Yield a run of these teams for each subject and size; a single rank cannot measure links."""
+        """Yield a run of these teams for each subject and size. Only `joined` ranks can measure links."""
         for subject in subjects:
             if mode == "joined" or not subject.only_links:
                 for size in _sizes(subject, counts):
@@ -206,8 +224,7 @@ class Measuring:
         folder = self._folder / "-".join(map(str, filter(None, (subject.name, run.size, run.mode, team.route))))
         variables: dict[str, str] = {}  # over nodes, each watcher adds those of its devices
         if not self._per_node:
-            direct_access = "off" if team.route == "host" else "on"  # from card to card, which NCCL may then use
-            variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
+            variables = {**device_variables(source.devices)}
             # with threads for all cores each, programs slow each other down
             if run.mode == "beside" and probe.THREADS not in os.environ:
                 variables[probe.THREADS] = str(max(1, usable_cores() // len(run.teams)))
@@ -215,7 +232,7 @@ class Measuring:
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**variables, **subject.variables},
+            variables={**variables, **subject.variables, **({NO_P2P: "1"} if team.route == "host" else {})},
             nodes=nodes_of(len(team.gpus), self._per_node),
         )
         try:
@@ -228,7 +245,7 @@ class _Together:
     """Keeps the probes of one run going until each has a long and steady window, so that none works alone for long.
 
     A window is steady once the standard error of its speed is small. The first iterations of a script are often slower
-    than the rest, which a longer window outweighs.
+    than later ones, so a longer window has a smaller error.
     """
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
@@ -366,7 +383,7 @@ def earlier_results(path: Path, blank: Results) -> Results:
 
 
 def _run_of(point: Measurement) -> tuple[object, ...]:
-    """Return a key of the run that measured a point: equal for the points of one run, different for other runs."""
+    """Return what identifies the run that measured a point: equal for the points of one run only."""
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 

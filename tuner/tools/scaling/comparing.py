@@ -219,7 +219,7 @@ def _fastest_machines(lines: Sequence[MachineRow]) -> Iterator[str]:
 
 
 def _may_be_as_fast(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
-    """Return in parentheses the other machines that may be as fast as the fastest; empty where there is none.
+    """Return a remark that names the other machines that may be as fast as the fastest; empty where there is none.
 
     A machine may be as fast if it is less than `CERTAIN` standard errors of the difference behind.
     """
@@ -237,6 +237,6 @@ def _machine_and_devices(line: MachineRow) -> str:
 
 
 def _most_telling(lines: Sequence[MachineRow]) -> list[MachineRow]:
-    """Return one line for each workload, route and scaling: that of the largest size, on the most GPUs."""
+    """Return for each workload, route and kind of scaling the row of the largest size, on the most GPUs."""
     groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling)).values()
     return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups]

@@ -18,18 +18,22 @@ Scaling = Literal["single", "weak", "strong"]
 
 
 class Loss(StrEnum):
-    """The names of all losses of a step, in the order in which they add up."""
+    """The losses of a step by name, in the order in which they add up to its time beyond the ideal."""
 
     SERIAL = "serial"
+    """The part of a step that does not get shorter with a smaller batch."""
     CONTENTION = "contention"
+    """By how much a GPU is slower on average while all GPUs work, each in a program of its own."""
     IMBALANCE = "imbalance"
+    """By how much the slowest of these GPUs is slower than their mean."""
     WAITING = "communication and synchronisation"
+    """The time beyond that of the slowest GPU, once the GPUs exchange results."""
 
 
 def losses(
     *, joined: Quantity, ideal: Quantity, same_batch: Quantity, beside: Sequence[Quantity] = ()
 ) -> dict[str, Quantity]:
-    """Return where the time of a step goes: loss → its part. All losses add up to the step's time minus the ideal.
+    """Return where the time of a step is lost: loss → its time. All add up to the time of the step less the ideal.
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
 
@@ -40,7 +44,6 @@ def losses(
             weak scaling, and where it was not measured.
         beside: The time of each GPU for that work, all at once in programs of their own; empty where not measured.
     """
-    # with strong scaling: the part of a step that a smaller batch does not shorten
     parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}
     slowest = same_batch  # the time of the slowest rank without the exchange; without `beside`, all count as equal
     if beside:
@@ -117,8 +120,7 @@ def table(results: Results) -> list[ScalingRow]:
             for scaling, baseline in _baselines(singles, point).items():
                 losses_ms = _losses(point, baseline, singles.get(point.size), beside)
                 of_several.append(_row(subject, point, baseline, scaling, losses_ms))
-        # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
-        rows += sorted(of_several, key=lambda row: row.scaling, reverse=True)
+        rows += sorted(of_several, key=lambda row: row.scaling == "strong")  # weak scaling first
     return rows
 
 

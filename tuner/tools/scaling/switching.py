@@ -79,8 +79,8 @@ class Move:
     def latest_h(self) -> float:
         """The longest queue, in hours, after which the move still saves time; 0 where none does.
 
-        The move costs the start-up and, on the average, half of the steps between two checkpoints again. Each hour of
-        training on one card that is left after the queue takes `1 / speed_up` hours on all cards, which saves the rest.
+        The move costs the start-up and, on average, half of the steps between two checkpoints again. Each hour that one
+        card would train after the queue takes `1 / speed_up` hours on all cards, so the move saves the difference.
         """
         if self.speed_up <= 1.0:
             return 0.0

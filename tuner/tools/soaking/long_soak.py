@@ -55,14 +55,15 @@ def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Fai
 
 
 def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
-    """Return a job that stores a trial of a config with this failure, as if it had been probed, and starts nothing.
+    """Return a job that stores one trial of a config with this failure, as if it had been probed, and starts nothing.
 
-    From then on, no config that needs as much memory may be the best. Memory grows with the values of `ladder`.
+    So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
+    memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # taken by the first `choose`
+    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # a search's only choice
 
     def choose(history: History, price: Price) -> Choice | Done:
-        """Choose the config, once."""
+        """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
     def unlaunched(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
@@ -86,7 +87,7 @@ RUNG_RATIO = 1.015
 def soak_purpose(
     bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
 ) -> Purpose:
-    """Return what a job does in place of a search: soak one config after another, until the memory of one lasts.
+    """Return the purpose of a job that soaks one config after another, until the memory of one lasts.
 
     Args:
         bench: the study's set-up.
@@ -133,8 +134,8 @@ class SoakFollower:
     def __init__(self, seconds: float, training: WholeTraining, *, ends_when_good: bool = True) -> None:
         """Follow soaks of up to `seconds` of training, after the start-up.
 
-        Memory that does not last ends a soak early. Memory that lasts does so only in a soak that meets what needs most
-        memory, and only with `ends_when_good`: otherwise the worst may still come.
+        A soak ends early once its memory will surely not last. Once it will surely last, the soak ends early only with
+        `ends_when_good`, and if the soak meets what needs most memory: in any other soak, that may still come.
         """
         self._seconds, self._training = seconds, training
         self._good_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0  # which no chance exceeds
@@ -217,19 +218,18 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
         return {}
     soaks: dict[str, Soak] = {}
     for trial in trials_of_soaks:
-        lasting = training.lasts(trial.devices, trial.probe) if trial.state == COMPLETE else None
+        lasting = training.lasts(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
         soaks[trial.launch] = Soak(trial=trial, lasting=lasting)
     return soaks
 
 
 def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
-    """Return whether there is a config to soak.
+    """Return whether there is a config to soak: the best, one that was soaked before, or the best of the probes alone.
 
-    That is the best config, or one that was soaked. Where soaks with other flags, which say nothing now, leave no best,
-    it is the best of the probes alone.
+    The last case matters where soaks with other flags have refused all configs: those soaks do not count now.
     """
-    probed = [trial for trial in view.trials if not trial.soaks]
-    return bool(view.best or newest_soaks(view.trials, training) or _best_config(probed))
+    probes = [trial for trial in view.trials if not trial.soaks]
+    return bool(view.best or newest_soaks(view.trials, training) or _best_config(probes))
 
 
 class SoakChooser:
@@ -275,9 +275,9 @@ class SoakChooser:
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
     def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
-        """Return the best config of the probes that may still pass after all soaks were refused; None without one.
+        """Return the best probed config that may still pass, after all soaks were refused; None without such a config.
 
-        It was not soaked, and neither was the same config on the same or a smaller rung. `soaks`: launch key → soak.
+        Neither this config nor the same config on a smaller rung was soaked. `soaks`: launch key → soak.
         """
 
         def is_below_all(config: Config) -> bool:
@@ -332,9 +332,10 @@ class SoakChooser:
         return {**config, ladder: between[rung]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
-        """Return the rungs that may be soaked: all of the ladder, or on an `auto` ladder those `below` a rung.
+        """Return the rungs that may be soaked: all rungs of the ladder, or numbers `below` a rung of an `auto` ladder.
 
-        An `auto` ladder has only bounds, and any number between them may be a rung: those in steps of `RUNG_RATIO`.
+        An `auto` ladder has only bounds, and any number between them may be a rung. The returned ones lie apart by the
+        factor `RUNG_RATIO`. Where `below` is infinite, they are the rungs of its calibration.
         """
         ladder = next((parameter for parameter in self._space.parameters if parameter.name == self._ladder), None)
         bounds = ladder.bounds if ladder else None

@@ -106,7 +106,7 @@ class Slowdown:
         return self.detectable <= PRECISE or self.of_study > 0.9 * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
-        """Return the probability with which such a test sees a slowdown, such as 0.03 for 3 %."""
+        """Return the power of the test: the probability with which it sees a `slowdown`, such as 0.03 for 3 %."""
         return NormalDist().cdf((at_least - (1.0 - slowdown)) / self.error - self._critical_errors)
 
     @property

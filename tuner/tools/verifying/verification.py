@@ -149,7 +149,7 @@ class Findings:
 
     @property
     def is_precise(self) -> bool:
-        """Whether more runs of any config are not needed."""
+        """Whether no config needs more runs."""
         return all(self.slowdown(subject).is_precise for subject in self.subjects)
 
 

@@ -94,8 +94,11 @@ def _case(root: Path, path: Path) -> Case:
     first = {key: values[0] for key, values in arguments_of_file(text).items() if values}
     mode, agent = first.get("mode", "train"), first.get("agent_config")
     trainable = mode == "train" and (agent is not None or bool(fault))  # so that a file that cannot be read is noticed
-    if agent and not (root / agent).is_file():
-        fault = f"{root} has no file {agent}"
+    if mode == "train" and not (agent or fault):
+        fault = f"{path} names no agent_config"
+    files = [first[key] for key in ("agent_config", "env_config") if key in first]
+    if absent := [name for name in files if not (root / name).is_file()]:
+        fault = f"{root} has no file {', '.join(absent)}"
     return Case(
         name=path.stem.removesuffix("_args"),
         mode=mode,
@@ -189,7 +192,10 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
 def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
-    """Return each value of an agent file that has to change: the mapping that holds it, its key, and the new value."""
+    """Return the changes of an agent file for a config and a variant, where the values differ from those in the file.
+
+    Each is the mapping that holds the value, its key, and the new value.
+    """
     epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # one of each network
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _values_of_keys(agent, epoch_keys, config, EPOCHS, source)

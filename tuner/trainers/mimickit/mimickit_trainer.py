@@ -76,8 +76,9 @@ class MimicKitTrainer(base.Trainer):
         Raises TrainerError where the case's agent file cannot be used with this config.
         """
         root = checkout.checkout_at(self._spec.root)
-        if not (base_agent := case.options["agent_config"]):
-            raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
+        base_agent = case.options["agent_config"]
+        if case.fault or not base_agent:
+            raise TrainerError(f"case {case.name}: {case.fault or 'it is no training'}")
         shipped = checkout.read(root / base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         envs = base.num_envs(self.name, config) * len(slot.devices)
@@ -100,7 +101,7 @@ class MimicKitTrainer(base.Trainer):
             cwd=root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
             programs=base.program_folder(self._spec.python),
-            files={agent_file: checkout.adapted_agent(shipped, config, base_agent)},
+            files={agent_file: checkout.adapted_agent(shipped, config, base_agent).rstrip() + "\n"},
             slot=slot,
             progress=self._progress,
             expected=(train_dir / "model.pt", train_dir / "log.txt"),

@@ -29,11 +29,11 @@ TD_LAMBDA = 0.95
 def collect(
     env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor, formats: Numerics
 ) -> Samples:
-    """Let the policy imitate `clips` (a rollout), and return the STEPS_PER_ITERATION · num_envs samples for an update.
+    """Let the policy imitate `clips` in all environments (a rollout), and return the samples for an update.
 
-    `formats` is the number format of the networks' layers; the environment always computes in fp32. The columns of the
-    samples are `observation target log_likelihood value reward tracking alive return advantage`, and with a
-    discriminator also `shown` and `wanted`.
+    There are STEPS_PER_ITERATION · num_envs samples. Their columns are `observation target log_likelihood value reward
+    tracking alive return advantage`, and with a discriminator also `shown` and `wanted`. `formats` is the number format
+    of the networks' layers; the environment always computes in fp32.
     """
     env.follow(clips)
     with formats.layers():

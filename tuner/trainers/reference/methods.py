@@ -241,6 +241,7 @@ class Networks(nn.Module):
     """All networks of a method; deepmimic has no discriminator."""
 
     def __init__(self, method: Method, hidden_sizes: Sequence[int]) -> None:
+        """Make the networks of a method, with hidden layers of these sizes."""
         super().__init__()
         self.policy = ActorCritic(hidden_sizes)
         self.discriminator = None

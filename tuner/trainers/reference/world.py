@@ -166,7 +166,7 @@ class MotionClips(Dataset[Tensor]):
 
 
 def _record_gait(random: np.random.Generator) -> Motion:
-    """Return RECORDED_S of a periodic motion of three harmonics, left and right in antiphase."""
+    """Return the joint angles of RECORDED_S seconds of a random gait: three harmonics, left and right in antiphase."""
     time_s = np.arange(RECORDED_S * RECORDED_HZ)[:, None] / RECORDED_HZ
     mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)  # for each joint: 0 on the left, π on the right
     cadence_hz = random.integers(5, 15) / RECORDED_S  # whole periods, so that the recording can begin anew
@@ -200,6 +200,7 @@ class ClipStream:
         num_workers: int,
         prefetch_factor: int | None,
     ) -> None:
+        """Start the workers of a loader, which prepare the clips of a rank for its `num_envs` environments."""
         self._device = device
         self._batches_per_iteration = math.ceil(num_envs / CLIPS_PER_BATCH)
         self._batches = iter(

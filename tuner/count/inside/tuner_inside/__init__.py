@@ -8,8 +8,8 @@ training computes. An error in it switches the part off in which it happened.
 def start():
     """Wait for the libraries that the training imports, and count from then on."""
     from tuner_inside import environments, files, flags, loaders, steps, training
-    from tuner_inside.tell import tell_start
+    from tuner_inside.records import mark_started
 
-    tell_start()
+    mark_started()
     for part in (flags, files, loaders, environments, training, steps):
         part.install()

@@ -40,9 +40,9 @@ def begin_anew():
 
 
 def _wrap_class_call(kind):
-    """Wrap the `__call__` of a module's class once, so that each call of a watched module tells its watchers first.
+    """Wrap the `__call__` of a module's class once, so that the watchers of a module see each of its calls first.
 
-    A usual call of a steady training only adds its samples. Every other call is looked at in full.
+    A usual call of a steady training only adds its samples. Every other call counts in full.
     """
     if kind in _wrapped_classes:
         return
@@ -53,7 +53,7 @@ def _wrap_class_call(kind):
     is_grad_enabled, watchers_of, usual = torch.is_grad_enabled, _watchers.get, steady
 
     def call(*args, **kwargs):  # with the module in it, the tuple is handed on as it is
-        """Tell the module's watchers, and call the module as without this wrapper."""
+        """Let the watchers see the call, and call the module as without this wrapper."""
         self = args[0]
         if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
             return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)

@@ -6,7 +6,7 @@ A rollout is all steps of environments between two steps of the optimizer: its s
 import functools
 
 from tuner_inside.imports import when_imported
-from tuner_inside.tell import guarded
+from tuner_inside.records import guarded
 
 RL_LIBRARIES = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
 RL_LIBRARIES += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
@@ -17,6 +17,7 @@ class Environments:
     """The steps of the environments of this process."""
 
     def __init__(self):
+        """Begin before the first step."""
         self.steps = {}
         """The environment's id → its steps, times the environments that it holds."""
         self.feeds = {}

@@ -31,15 +31,15 @@ def install(path):
 
 
 def _begin(torch, path):
-    """Replace tensors, card, loaders and ranks by fake ones, and end the process after `STEPS` optimizer steps.
+    """Enter the modes that make tensors, card, loaders and ranks fake, and end the process after `STEPS` steps.
 
-    Nothing leaves the modes that are entered here. `path`: the file to write the result into, as JSON.
+    The modes last until the process ends. `path`: the file to write the result into, as JSON.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def dropped(tensor, p, train):
-        """Return what dropout returns, and keep the mask that CUDA keeps: one byte for each element of any type."""
+        """Return what dropout returns, and keep the mask for the gradient as CUDA does: one byte for each element."""
         return torch.native_dropout(tensor, p, True)[0] if train and p > 0.0 else tensor
 
     pretend_loaders()
@@ -76,6 +76,7 @@ def _card_memory(torch):
         """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
 
         def __init__(self):
+            """Begin with nothing on the card."""
             super().__init__()
             self.allocator = Allocator()
             self.forced = None
@@ -111,13 +112,13 @@ def _card_memory(torch):
             return block is not None
 
         def moved(self, tensor, to_card):
-            """Return a tensor on the card, or on the host: itself if it is there, and a copy otherwise."""
+            """Return a tensor on the card if `to_card`, else on the host: itself if it is there, else a copy."""
             if self.has(tensor) == to_card:
                 return tensor
             return self.make_at(to_card, tensor.clone)
 
         def make_at(self, on_card, function, *args, **kwargs):
-            """Return what `function` returns. The tensors that it makes are on the card, or on the host."""
+            """Return what `function` returns. Tensors that it makes are on the card if `on_card`, else on the host."""
             outer, self.forced = self.forced, on_card  # calls may be nested
             try:
                 return function(*args, **kwargs)
@@ -148,10 +149,10 @@ def _card_memory(torch):
             return None if is_unknown else getattr(tensor, "own_data", None)
 
         def _real_results(self, function, args, kwargs, tensors):
-            """Return the results of a function as real tensors, which the script may read to decide what it does next.
+            """Return the results of an operation as real tensors, from which the script may read numbers.
 
-            Returns None where they are random or large, or where the data of an input are unknown. `tensors`: all fake
-            tensors of the call, inputs and results.
+            Returns None where the results are random or large, or where the data of an input are unknown. `tensors`:
+            all fake tensors of the call, inputs and results.
             """
             # a tensor on `meta` has no data
             is_small = all(tensor.numel() <= SMALL and tensor.device.type == "cpu" for tensor in tensors)
@@ -164,7 +165,7 @@ def _card_memory(torch):
                 return tensors_in(function(*args, **kwargs))
 
         def _forget_written(self, function, args, kwargs):
-            """Forget the data of the tensors into which a function wrote, if any, and of all views of these."""
+            """Note that the data of tensors into which an operation wrote, and of all their views, are unknown now."""
             parameters = function._schema.arguments
             values = {**{parameter.name: value for parameter, value in zip(parameters, args)}, **kwargs}
             aliases = [parameter for parameter in parameters if parameter.alias_info]

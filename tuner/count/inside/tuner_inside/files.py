@@ -1,16 +1,16 @@
-"""Tells which of the named configuration files the script reads, and whether it may read its command line by itself.
+"""Records which of the named configuration files a script reads, and whether it may read its command line by itself.
 
 Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs. Only
 the first run of a command listens to them: a listener costs 0.4 µs for each parameter in a step, as torch calls `id`.
 Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is. The
-flags of a script that reads it by itself are not all known, because no parser tells them.
+flags of a script that reads it by itself are not all known, because no parser knows them.
 """
 
 import os
 import sys
 from _thread import get_ident
 
-from tuner_inside.tell import FIRST, guarded, tell
+from tuner_inside.records import FIRST, guarded, write_record
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 """How the names of configuration files end."""
@@ -25,11 +25,11 @@ CODE = type(guarded.__code__)
 _guard = guarded("files")
 _state = {"thread": 0, "argv": False, "folder": ""}
 """The thread that runs the script, whether it may read its command line by itself, and the folder at the start."""
-_told_paths = set()
+_recorded_paths = set()
 
 
 def is_spawned():
-    """Return whether `multiprocessing` has started this process: it runs the script once more, and tells nothing."""
+    """Return whether `multiprocessing` has started this process: it runs the script once more, and records nothing."""
     command = getattr(sys, "orig_argv", None) or getattr(sys, "argv", ())  # Python 3.8 has no orig_argv
     return any(word == "--multiprocessing-fork" or word.startswith("from multiprocessing.") for word in command)
 
@@ -37,24 +37,24 @@ def is_spawned():
 def install():
     """Watch what the process opens and runs, in the first run of a command.
 
-    A process that `multiprocessing` starts or forks tells nothing.
+    A process that `multiprocessing` starts or forks records nothing.
     """
     if os.environ.get(FIRST) and not is_spawned():
         _state.update(thread=get_ident(), folder=os.getcwd())
-        # the parent of a forked process has told all
+        # a forked process looks at nothing: no thread of it has the number 0, and its command line counts as read
         os.register_at_fork(after_in_child=lambda: _state.update(thread=0, argv=True))
         sys.addaudithook(_on_audit_event)
 
 
-def argv_is_read():
-    """Tell, once, that the script may read its command line by itself."""
+def record_argv_is_read():
+    """Record, once, that the script may read its command line by itself."""
     if not _state["argv"]:
         _state["argv"] = True
-        tell("argv", read=True)
+        write_record("argv", read=True)
 
 
 def _on_audit_event(event, args):
-    """Look at what is opened and run. Python calls this for every audit event: the others must return at once."""
+    """Look at files that are opened and code that runs. Python calls this for every audit event, so it is quick."""
     if event == "open":
         path = args[0] if args else None
         if type(path) is str and path.endswith(ENDINGS):
@@ -65,7 +65,7 @@ def _on_audit_event(event, args):
 
 @_guard
 def _on_open(path, mode=None, flags=0):
-    """Tell the tuner the path of a configuration file that the script opens to read, if the command line names it.
+    """Record the path of a configuration file that the script opens to read, if the command line names the file.
 
     `mode` and `flags` are those of the audit event `open`. What other threads open, such as that of a logger, is left
     out.
@@ -74,14 +74,14 @@ def _on_open(path, mode=None, flags=0):
         is_to_read = not set(mode) & set("wax+")
     else:  # of `os.open`, which has flags instead
         is_to_read = not flags & (os.O_WRONLY | os.O_RDWR)
-    if path in _told_paths or not is_to_read or get_ident() != _state["thread"]:
+    if path in _recorded_paths or not is_to_read or get_ident() != _state["thread"]:
         return
     folders = (_state["folder"], "")  # that of the start, or the present one: a script may change it
     for word in sys.argv[1:]:
         for name in (word, word.split("=", 1)[-1]):  # `train.yaml`, or `--config=train.yaml`
             if name.endswith(ENDINGS) and any(_is_name_of(path, folder, name) for folder in folders):
-                _told_paths.add(path)
-                tell("file", path=os.path.abspath(path), named_by=word)
+                _recorded_paths.add(path)
+                write_record("file", path=os.path.abspath(path), named_by=word)
                 return
 
 
@@ -94,9 +94,10 @@ def _is_name_of(path, folder, name):
 
 @_guard
 def _on_exec(code):
-    """Tell the tuner if code that begins to run may read the command line: code of the script or its modules.
+    """Record that the script may read its command line, if `code`, which begins to run, mentions `argv`.
 
-    Code of Python, of installed libraries, and of the scripts in `PROGRAM_FOLDERS` is not looked at.
+    Only code of the script, of its own modules, and of texts that it executes counts: not that of Python, of installed
+    libraries, and of the scripts in `PROGRAM_FOLDERS`.
     """
     file = code.co_filename
     script = sys.argv[0] if getattr(sys, "argv", None) else ""
@@ -104,14 +105,14 @@ def _on_exec(code):
         return
     if file.startswith("<"):  # a text that is executed, or a frozen module of Python
         is_script = not file.startswith("<frozen")
-        is_looked_at = is_script and not _state["argv"]  # once is enough: a script may execute many texts
+        is_of_script = is_script and not _state["argv"]  # once is enough: a script may execute many texts
     else:
         is_script = os.path.abspath(file) == os.path.abspath(script)
-        is_looked_at = not file.startswith(STANDARD_LIBRARY) and not os.path.abspath(file).startswith(PROGRAM_FOLDERS)
+        is_of_script = not file.startswith(STANDARD_LIBRARY) and not os.path.abspath(file).startswith(PROGRAM_FOLDERS)
     # in an imported module, what is below `if __name__ == "__main__":` does not run, so only its functions are searched
     functions_only = not is_script and "__main__" in code.co_consts
-    if is_looked_at and _mentions_argv(code, functions_only):
-        argv_is_read()
+    if is_of_script and _mentions_argv(code, functions_only):
+        record_argv_is_read()
 
 
 def _mentions_argv(code, functions_only=False):

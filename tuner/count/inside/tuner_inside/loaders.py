@@ -11,8 +11,8 @@ from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
+from tuner_inside.records import guarded, record_pause
 from tuner_inside.steady_steps import steady
-from tuner_inside.tell import guarded, tell_pause
 
 FEED = 0
 """The place of its feed in a batch."""
@@ -33,6 +33,7 @@ class Loaders:
     """
 
     def __init__(self):
+        """Begin before the first batch."""
         self.batches = 0
         self.rows = 0
         """The samples of all batches."""
@@ -81,8 +82,8 @@ class Loaders:
     def on_evaluation(self):
         """Drop the batches that an evaluation uses, because the module is now called to evaluate.
 
-        If the last batch is of a data set that does not train, and one of a data set that trains waits too, these are
-        the batches of other data sets. Otherwise they are the batches that were fetched without gradients.
+        If the last batch is of a data set that does not train, and a batch of a data set that trains is pending, too,
+        all batches of data sets that do not train are dropped. Otherwise those that were fetched without gradients are.
         """
         dataset = self._pending[-1][FEED].dataset if self._pending else None
         waiting = [batch for batch in self._pending if batch[FEED].dataset in self._training_datasets]
@@ -148,7 +149,7 @@ class Loaders:
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:
-            tell_pause()  # the loader's workers end now, and those of an evaluation begin
+            record_pause()  # the loader's workers end now, and those of an evaluation begin
 
     def on_end(self, feed):
         """Count the pass of an iterator that has ended, if it feeds the training."""
@@ -156,7 +157,7 @@ class Loaders:
         if feed.trains or (self._pending and self._pending[-1][FEED] is feed):
             self.passes += 1
             self._pass_is_uncounted = False
-            tell_pause()
+            record_pause()
 
     def _forget(self, dataset_id):
         """Forget a data set that is gone."""
@@ -170,6 +171,7 @@ class Feed:
     __slots__ = ("batches", "dataset", "each", "has_ended", "is_by_sampler", "key", "left", "size", "trains")
 
     def __init__(self, iterator, batch):
+        """Learn of an iterator what its sampler and its first batch show."""
         sampler = getattr(iterator, "_index_sampler", None)
         batch_size = getattr(sampler, "batch_size", None)
         has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
@@ -196,14 +198,17 @@ class Feed:
         may join the samples of a batch into one sequence, or put the sequence's dimension first."""
 
     def _is_other_form(self, batch):
-        """Return whether the sampler's batch size shows that a batch's leading dimension is not that of its samples."""
+        """Return whether a batch's leading dimension is not that of its samples, by the batch size of the sampler.
+
+        It is not in three cases: the second dimension has the sampler's size, there is a single row, into which all
+        samples were joined, or there are more rows than the sampler gives. Fewer rows are a rank's part of a batch.
+        """
         rows = samples(batch)
         cannot_compare = self.each in (None, 1) or not rows
         if cannot_compare or rows == self.each or self.batches == 1:  # the only batch of a pass may be shorter
             return False
         tensor = first_tensor(batch)
         batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
-        # a single row: all samples joined into it; several rows, but fewer than the sampler's: a rank's part of a batch
         return batch_is_second or rows == 1 or rows > self.each
 
 
@@ -238,7 +243,7 @@ def _on_end(iterator):
 
 
 def _wrap(module):
-    """Wrap the step of a loader's iterator: it adds up the batches of steady steps, and looks at every other one."""
+    """Wrap the step of a loader's iterator, so that its batches count; in steady steps, they are only added up."""
     base, usual, is_grad_enabled = module._BaseDataLoaderIter, steady, sys.modules["torch"].is_grad_enabled
     own_next = base.__next__
 

@@ -10,10 +10,10 @@ DATA_WORDS = ("dp", "data", "replicate", "shard")
 
 
 def outermost(optimizer):
-    """Return the outermost modules that hold most of an optimizer's parameters: usually a single module.
+    """Return the modules that no other module holds and that have most of an optimizer's parameters: usually one.
 
-    Mixed precision may give the optimizer copies of the parameters, which no module holds. Then the outermost modules
-    with most trained parameters are returned.
+    Mixed precision may give the optimizer copies of the parameters, which no module holds. Then the modules with most
+    trained parameters are returned.
     """
     optimizer_ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     modules = _modules()
@@ -38,7 +38,7 @@ def _modules():
 
 
 def children(modules):
-    """Return the modules one level further in that hold trained parameters."""
+    """Return the direct children of modules that hold trained parameters, up to `MOST_CANDIDATES`."""
     inner = [child for module in modules for child in module._modules.values() if child is not None]
     return [child for child in inner if _trained_size(child)][:MOST_CANDIDATES]
 
@@ -51,8 +51,8 @@ def ranks(module):
     """Return which rank this process is, and which part of the samples it trains on.
 
     Returns:
-        A dictionary with `rank`, `world` and `data_rank`. The data rank is None where nothing tells it: ranks may share
-        their samples then.
+        A dictionary with `rank`, `world` (the number of ranks) and `data_rank`. The data rank is None where nothing
+        shows it: then several ranks may train on the same samples.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -64,7 +64,10 @@ def ranks(module):
 
 
 def _by_wrapper(distributed, module):
-    """Return the data rank by the process group of a wrapper, torch's or DeepSpeed's; None without one."""
+    """Return this process's rank in the group of a data-parallel wrapper, torch's or DeepSpeed's; None without one.
+
+    The wrapper is the module itself, or one of its children.
+    """
     for part in [module, *children([module])] if module is not None else []:
         for name in ("process_group", "data_parallel_group", "seq_data_parallel_group"):
             group = getattr(part, name, None)

@@ -1,8 +1,8 @@
 """Counts steps that are alike by a few additions each, because all other counting would slow each step down.
 
-The first steps of a training are looked at one by one. Once several in a row have made all counts larger by the same,
+The first steps of a training count in full, one by one. Once several in a row have made all counts larger by the same,
 the training is steady: calls of modules, loaders and optimizers only add to the sums here. `Steady.end` moves the sums
-into the counts, at each record and before anything unusual. After five records a few steps are looked at again, so that
+into the counts, at each record and before anything unusual. After five records a few steps count in full again, so that
 a change is noticed.
 """
 
@@ -29,14 +29,15 @@ class Steady:
     __slots__ = (*USUAL, *SUMS, "forwards_at_step", "batches_at_step", "open_rows", "due_s", "_settle")
 
     def __init__(self):
+        """Begin before the training is steady."""
         for name in (*USUAL, "_settle"):  # nothing is equal to None
             setattr(self, name, None)
         for name in SUMS:
             setattr(self, name, 0)
         self.due_s = 0.0
-        """The time of `time.monotonic` from which on a step of the main optimizer is told."""
+        """The time of `time.monotonic` from which on a step of the main optimizer writes a record."""
         self.forwards_at_step = self.batches_at_step = 0
-        """The calls and the batches up to the last step. Those since then belong to the next one."""
+        """The module's calls and the loader's batches up to the last step. Those since then belong to the next step."""
         self.open_rows = None
         """The samples of a call that no backward pass has followed yet."""
 
@@ -51,9 +52,9 @@ class Steady:
         self.forwards_at_step = self.batches_at_step = 0
 
     def end(self, _gone=None):
-        """End being steady: move the sums into the counts, and return whether the training was steady.
+        """Move the sums into the counts, so that steps count in full again; return whether the training was steady.
 
-        Then each step is looked at again. `_gone` is the weak reference that calls this when a module is gone.
+        `_gone` is the weak reference that calls this when a module or optimizer is gone.
         """
         settle, self._settle = self._settle, None
         if settle is not None:

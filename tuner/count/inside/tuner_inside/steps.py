@@ -1,4 +1,4 @@
-"""Counts optimizer steps, and tells what was counted. It never waits for a device.
+"""Counts optimizer steps, and writes the records of all counts. It never waits for a device.
 
 A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters.
 """
@@ -12,22 +12,23 @@ from tuner_inside.environments import RL_LIBRARIES, environments
 from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.loaders import loaders
+from tuner_inside.records import around, guarded, write_record
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.steady_steps import steady
 from tuner_inside.tally import COUNTS, FIRST_STEPS, Inner, Tally, living
-from tuner_inside.tell import around, guarded, tell
 from tuner_inside.training import facts, observations, training, watch_backward
 
-TOLD_EVERY_S = 0.2
+RECORD_EVERY_S = 0.2
 """The least seconds between two records."""
 ALIKE = 16
 """After so many steps that are alike, a training is steady (chosen)."""
 
 
-class Now:
-    """What is counted now."""
+class State:
+    """The counts of all optimizers of this process, and what decides whether the training is steady."""
 
     def __init__(self):
+        """Begin before the first step of an optimizer."""
         self.tallies = {}
         """The id of an optimizer → its tally."""
         self.main = None
@@ -35,20 +36,20 @@ class Now:
         self.calls = 0
         """The steps of all optimizers, without those that steady steps have not settled yet."""
         self.totals = [0] * (len(COUNTS) + 1)
-        """The counts after the last step that was looked at."""
+        """The counts after the last step that was counted in full."""
         self.growth = self.steady_growth = None
-        """By how much the last step that was looked at has made them larger, and by how much each steady step did."""
+        """The growth of `totals` in the last step that was counted in full, and in each steady step."""
         self.usual, self.look_s = (), 0.0
-        """The arguments of `Steady.begin`, and the time at which steps are looked at again, after five records."""
+        """The arguments of `Steady.begin`, and the time, after five records, at which steps count in full again."""
         self.alike = 0
-        """So many steps up to the last one were alike."""
+        """The number of steps in a row, up to the last one, that were alike."""
         self.watched = None
         """The tally whose module is watched."""
         self.replacements = 0
         """How often a new main optimizer was chosen because the old one was gone."""
         self._is_apart = False
         self._compared = 0
-        """How many tallies there were when `_is_apart` was found out."""
+        """The number of tallies when `_is_apart` was worked out."""
 
     def tally_of(self, optimizer):
         """Return the tally of an optimizer, a new one at its first step.
@@ -73,10 +74,10 @@ class Now:
         return tally
 
     def is_apart(self):
-        """Return whether another optimizer trains a network of its own, as in a GAN.
+        """Return whether an optimizer beside the main one trains a network of its own, as in a GAN.
 
-        It does if it has no parameter of the modules that the main optimizer trains. To find out takes long, so the
-        answer is kept until there is another optimizer.
+        It does if it has no parameter of the modules that the main optimizer trains. This takes long to work out, so
+        the answer is cached until there is a new optimizer.
         """
         if self._compared != len(self.tallies):
             self._compared = len(self.tallies)
@@ -86,11 +87,11 @@ class Now:
         return self._is_apart
 
 
-_now = Now()
+_state = State()
 
 
 def after_step(optimizer, _args, _kwargs):
-    """Count a step of an optimizer. Only a step of a steady training between two records is merely added up."""
+    """Count a step of an optimizer. A step of a steady training between two records is only added to the sums."""
     if id(optimizer) == steady.optimizer_id and monotonic() < steady.due_s:
         steady.steps += 1
         steady.open_rows = None  # a call without a backward pass has trained nothing
@@ -101,19 +102,19 @@ def after_step(optimizer, _args, _kwargs):
 
 @guarded("steps")
 def _look_at_step(optimizer):
-    """Count a step of an optimizer, and tell what was counted if the last record is old enough."""
+    """Count a step of an optimizer in full, and write a record if the last one is `RECORD_EVERY_S` old."""
     was_steady = steady.end()
-    _now.calls += 1
-    tally = _now.tally_of(optimizer)
+    _state.calls += 1
+    tally = _state.tally_of(optimizer)
     tally.steps += 1
-    if tally is _now.main:
+    if tally is _state.main:
         tally.end_step()
         environments.after_step()
         now_s = monotonic()
         if now_s >= steady.due_s:
-            _find_module_and_tell(tally, optimizer, now_s)
-        if was_steady and now_s < _now.look_s and len(_now.tallies) == 1 and not environments.steps:
-            steady.begin(*_now.usual)
+            _find_module_and_record(tally, optimizer, now_s)
+        if was_steady and now_s < _state.look_s and len(_state.tallies) == 1 and not environments.steps:
+            steady.begin(*_state.usual)
         else:
             _begin_to_be_steady(tally, optimizer)
 
@@ -121,28 +122,30 @@ def _look_at_step(optimizer):
 def _begin_to_be_steady(tally, optimizer):
     """Let the training be steady from now on, if each of the last steps has made all counts larger by the same.
 
-    `steady_steps.py` says what that means. The training must also be plain: one optimizer, a known module and input, no
-    environments, and at most one loader.
+    `steady_steps.py` then adds up its steps. The training must also be plain: one optimizer, one backward pass for each
+    forward pass, a known module and input, no environments, and at most one loader.
     """
     totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.feeds, tally.evaluates_s]
-    growth = [total - before for total, before in zip(totals, _now.totals)]
-    _now.alike = _now.alike + 1 if growth == _now.growth else min(_now.alike, 0) + 1
-    _now.totals, _now.growth = totals, growth
+    growth = [total - before for total, before in zip(totals, _state.totals)]
+    _state.alike = _state.alike + 1 if growth == _state.growth else min(_state.alike, 0) + 1
+    _state.totals, _state.growth = totals, growth
     module = tally.input_module and tally.input_module()
     forwards, backwards, joint, again, repeats, unlearnt, batches, *_ = growth
     feed = loaders.last_feed if batches else None
+    has_plain_passes = forwards > 0 and forwards == backwards and not joint and not unlearnt
+    is_feed_known = not batches or (feed is not None and feed.key is not None)
     can_be_added = (
-        forwards == backwards > 0 == joint == unlearnt
+        has_plain_passes
         and module is not None
         and tally.reading is not None
-        and bool(batches) == (feed is not None and feed.key is not None)
+        and is_feed_known
         and flops.is_over
-        and len(_now.tallies) == 1
+        and len(_state.tallies) == 1
         and not environments.steps
     )
-    if not can_be_added or _now.alike < (2 if growth == _now.steady_growth else ALIKE):
+    if not can_be_added or _state.alike < (2 if growth == _state.steady_growth else ALIKE):
         return
-    _now.steady_growth = growth
+    _state.steady_growth = growth
 
     def settle(sums):
         """Move the sums of steady steps into the counts."""
@@ -157,29 +160,29 @@ def _begin_to_be_steady(tally, optimizer):
         if not repeats:
             tally.last_input = None  # the tensor of a step long ago is none that is given again
         training.steps = tally.steps
-        _now.calls += sums.steps
+        _state.calls += sums.steps
         if feed is not None:
             loaders.add_steady(feed, sums)
-        _now.alike = -1  # this step was not looked at in full
+        _state.alike = -1  # this step did not count in full
 
-    _now.usual = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
-    _now.look_s = monotonic() + 5 * TOLD_EVERY_S  # (chosen)
-    steady.begin(*_now.usual)
+    _state.usual = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    _state.look_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
+    steady.begin(*_state.usual)
 
 
 @guarded("steps")
 def _before_backward():
-    if _now.main is not None:
-        _now.main.count_backward()
+    if _state.main is not None:
+        _state.main.count_backward()
 
 
-def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that the main optimizer trains, unless it is known, and tell the tuner what was counted.
+def _find_module_and_record(tally, optimizer, now_s):
+    """Look for the module that the main optimizer trains, unless it is known, and write a record of all counts.
 
-    `now_s` is the time of `monotonic`. The next record is due `TOLD_EVERY_S` later; in the first steps at once.
+    `now_s` is the time of `monotonic`. The next record is due `RECORD_EVERY_S` later; in the first steps at once.
     """
-    if tally is not _now.watched:
-        _now.watched = tally
+    if tally is not _state.watched:
+        _state.watched = tally
         _watch_module(tally, optimizer)
     elif tally.input_module is None and tally.level < 6 and not tally.rows:
         # the script calls none of the outermost modules: one level further in, up to six (chosen)
@@ -189,12 +192,12 @@ def _find_module_and_tell(tally, optimizer, now_s):
         # changes when an evaluation begins, and when it ends
         evaluations = tally.evaluates_s + bool(tally.evaluates_from_s)
         count_operations(tally.steps, living(tally.modules), evaluations)
-    _tell(tally, now_s)
-    steady.due_s = now_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
+    _record(tally, now_s)
+    steady.due_s = now_s + RECORD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
 def _watch_module(tally, optimizer):
-    """Watch the outermost modules that an optimizer trains, and tell the tuner how they are trained.
+    """Watch the outermost modules that an optimizer trains, and record how they are trained.
 
     The first module inside them that has `batch_first` is watched, too: its input shows how many samples a batch has.
     """
@@ -206,15 +209,15 @@ def _watch_module(tally, optimizer):
     with_batch_first = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
     tally.inner = next(map(Inner, with_batch_first), None)
     reuses_samples = any(name in sys.modules for name in RL_LIBRARIES)
-    tell("start", **ranks(modules[0] if modules else None), reuses=reuses_samples, **training_facts)
+    write_record("start", **ranks(modules[0] if modules else None), reuses=reuses_samples, **training_facts)
 
 
-def _tell(tally, now_s):
-    """Tell the tuner all counts so far, in one record."""
+def _record(tally, now_s):
+    """Write a record of all counts so far."""
     counts = {
         "at_s": now_s,
         **{name: getattr(tally, name) for name in COUNTS},
-        "is_apart": _now.is_apart(),
+        "is_apart": _state.is_apart(),
         "form": tally.form,
         "evaluates_s": tally.evaluates_s,
         "why": tally.why if not tally.rows else None,
@@ -225,12 +228,12 @@ def _tell(tally, now_s):
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
-    tell("count", **counts, **observations())
+    write_record("count", **counts, **observations())
 
 
 def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
-    for part in (_now, loaders, training, flops, steady):  # the same objects, because hooks hold them
+    for part in (_state, loaders, training, flops, steady):  # the same objects, because hooks hold them
         part.__init__()
     calls.begin_anew()
 
@@ -247,11 +250,11 @@ def _before_scaled_step(scaler, *_, **__):
     if not scaler.is_enabled():
         return None
     training.is_scaled = True
-    return _now.calls + steady.steps
+    return _state.calls + steady.steps
 
 
 def _after_scaled_step(steps_before, _):
-    training.skipped += _now.calls + steady.steps == steps_before
+    training.skipped += _state.calls + steady.steps == steps_before
 
 
 @guarded("compiler")

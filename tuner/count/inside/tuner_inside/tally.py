@@ -11,18 +11,18 @@ from time import monotonic
 from tuner_inside import calls
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
+from tuner_inside.records import guarded, record_pause
 from tuner_inside.steady_steps import steady
-from tuner_inside.tell import guarded, tell_pause
 from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
 FIRST_STEPS = 12
-"""So many first steps are told one by one, because they show what is trained."""
+"""The number of first steps that each write a record, because they show what is trained."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
-"""The counts of a tally that are told. They go on where another optimizer becomes the main one.
+"""The counts of a tally that records have. They go on where another optimizer becomes the main one.
 
 - `backwards`: the backward passes that came after a forward pass
 - `joint`: the backward passes that came after several forward passes
-- `again`: the forward passes of the same tensor as the one before, in the same step
+- `again`: the forward passes of the same tensor as the forward pass before, in the same step
 - `repeats`: the steps whose first tensor is the last one of the step before
 - `unlearnt`: the forward passes without gradients in training mode, as rollouts make them
 """
@@ -32,6 +32,7 @@ class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
+        """Begin without counts for an optimizer, before it is known which module it trains."""
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
         self.optimizer = weakref.ref(optimizer, steady.end)
@@ -53,9 +54,9 @@ class Tally:
         self.mode = None
         """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
         self.last_mode = None
-        """Whether the module was in training mode in its last call that counted and was looked at."""
+        """Whether the module was in training mode in its last training call that counted in full."""
         self.is_recomputed = False
-        """Whether a backward pass has computed a forward pass again. Then all calls are looked at."""
+        """Whether a backward pass has computed a forward pass again. Then all calls count in full."""
         self.reading = None
         """Where the last call shows its samples, as `Steady.begin` takes it; None where its shape alone does not."""
         self.modules = []
@@ -89,18 +90,18 @@ class Tally:
 
     @guarded("steps")
     def look(self, module, args, kwargs):
-        """Count a call of a watched module if it trains; if it evaluates, an evaluation begins or goes on.
+        """Count a call of a watched module: as a forward pass of the training, or as part of an evaluation.
 
-        A call evaluates without gradients, or in another mode than that of the training.
+        A call is part of an evaluation if it computes no gradients, or runs in another mode than the training.
         """
-        steady.end()  # earlier calls first
+        steady.end()  # the sums of earlier calls go into the counts first
         has_gradients = self.torch.is_grad_enabled()
-        if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
+        if calls.in_backward():  # activation checkpointing computes a counted forward pass again
             self.is_recomputed, self.reading = True, None
             return
         if not has_gradients or self.mode not in (None, module.training):
             loaders.on_evaluation()
-            tell_pause()
+            record_pause()
             self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning
             if self.evaluates_from_s is None:
                 self.evaluates_from_s = monotonic()
@@ -116,7 +117,7 @@ class Tally:
             loaders.trains = True
 
     def _count_call(self, module, args, kwargs):
-        """Count a call that trains, and learn where its inputs show the number of samples: later calls are quick then.
+        """Count a call that trains, and note where its inputs show the number of samples, for later calls.
 
         The calls of the first steps also show what a sample looks like.
         """
@@ -148,7 +149,7 @@ class Tally:
             keep_input_sum(tensor)
 
     def _tensor_as_before(self, args, kwargs):
-        """Return the tensor that shows the samples, if it has the place and dimensions of that before; else None."""
+        """Return the tensor at the place that showed the samples in the call before; None if it is of another form."""
         key, _, dimensions = self.reading or (None, None, None)
         tensor = args[0] if args else kwargs.get(key)
         return tensor if type(tensor) is self.torch.Tensor and tensor.dim() == dimensions else None

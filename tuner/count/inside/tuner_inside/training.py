@@ -1,4 +1,4 @@
-"""What is trained: parameters, optimizer, precision, the losses of the first steps, and saves."""
+"""Observes what a process trains: parameters, optimizer, precision, the losses of the first steps, and saves."""
 
 import functools
 import hashlib
@@ -7,17 +7,18 @@ import time
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import is_tensor
+from tuner_inside.records import around, guarded, record_pause
 from tuner_inside.steady_steps import steady
-from tuner_inside.tell import around, guarded, tell_pause
 
 LOSS_STEPS = 8
 """The losses of so many first steps are kept, and the sums of their inputs (chosen)."""
 
 
 class Training:
-    """What is known of the training of this process."""
+    """What was observed of the training of this process so far."""
 
     def __init__(self):
+        """Begin before the first step."""
         self.steps = 0
         self.losses = {}
         """Step → the losses whose gradients that step adds up, as `DeviceNumber`: to read one now would make a step
@@ -38,7 +39,7 @@ training = Training()
 
 
 def facts(optimizer, modules):
-    """Return what the optimizer trains and how, as far as this process shows it.
+    """Return what an optimizer trains and how, for the record at its first step.
 
     The first of several modules, such as the copies of an ensemble, stands for all.
     """
@@ -110,7 +111,10 @@ class DeviceNumber:
 
 
 def _sums(readings):
-    """Return step → the sum of its readings, for the steps whose readings have all come from the device."""
+    """Return step → the sum of its numbers, for the steps whose numbers have all come from the device.
+
+    `readings`: step → the numbers, as `DeviceNumber`.
+    """
     sums = {}
     for step, step_readings in readings.items():
         numbers = [reading.read() for reading in step_readings]
@@ -134,7 +138,7 @@ def _is_captured(tensor):
 
 
 def observations():
-    """Return what was observed so far: precision, skipped steps, time of saves, memory, and losses and inputs.
+    """Return what was observed so far: precision, skipped steps, time of saves, memory, losses and inputs.
 
     Losses and inputs are those of the first steps. They are left out once these are long over.
     """
@@ -172,9 +176,9 @@ def _note_loss(tensors, grad_tensors, *_, **__):
 
 
 def watch_backward(count_pass):
-    """Count each backward pass that trains by a call of `count_pass`, which takes no arguments and must not raise.
+    """Call `count_pass` before each backward pass that trains; it takes no arguments and must not raise.
 
-    While the steps are steady, which means alike, it is only added to the sums of `steady`, because that is cheaper.
+    While the steps are steady, which means alike, the pass is only added to the sums of `steady`: that is cheaper.
     """
 
     @guarded("losses")
@@ -207,9 +211,9 @@ def watch_backward(count_pass):
 
 
 def _before_save(*_, **__):
-    """Return the time at which a save begins, and tell that the process pauses, if it trains already."""
+    """Return the time at which a save begins; record a pause if the process has trained already."""
     if training.steps:
-        tell_pause()
+        record_pause()
     return time.monotonic()
 
 

@@ -4,10 +4,10 @@ Each parser stays as it is until the script itself has imported it. Only a parse
 an earlier parse has left of it.
 """
 
-from tuner_inside.files import argv_is_read, is_spawned
+from tuner_inside.files import is_spawned, record_argv_is_read
 from tuner_inside.flags import of_argparse, of_libraries
 from tuner_inside.imports import when_imported
-from tuner_inside.tell import guarded
+from tuner_inside.records import guarded
 
 
 def install():
@@ -23,6 +23,6 @@ def install():
         ("tyro._calling", of_libraries.listen_to_tyro),
         ("hydra.core.hydra_config", of_libraries.listen_to_hydra),
         ("omegaconf", of_libraries.listen_to_omegaconf),
-        ("fire.core", lambda _: argv_is_read()),
+        ("fire.core", lambda _: record_argv_is_read()),
     ):
         when_imported(module, guarded("flags")(listen))

@@ -1,17 +1,17 @@
-"""Finds out which parses are of the script's command line, and tells their options: spellings and values in force."""
+"""Finds out which parses are of the script's command line, and records their options: spellings and values in force."""
 
 import os
 import sys
 from itertools import islice
 
-from tuner_inside.tell import guarded, tell
+from tuner_inside.records import guarded, write_record
 
 MAX_CHOICES = 256
-"""A longer list of choices is not told (chosen)."""
+"""A longer list of choices is not recorded (chosen)."""
 
 guard = guarded("flags")
-_told = {"program": None, "parses": 0, "options": {}}
-"""The program whose options were told, the number of its parses, and kind of parser → the options."""
+_recorded = {"program": None, "parses": 0, "options": {}}
+"""The program whose options were recorded, the number of its parses, and kind of parser → the options."""
 _leftovers = []
 """The lists of words that parses of the command line have left."""
 
@@ -46,7 +46,7 @@ def is_argv(words):
 
     A script may have removed words or added some. The words that another parse has left over count, too.
     """
-    if _told["parses"] >= 50:  # chosen: a script that parses on and on is not followed any longer
+    if _recorded["parses"] >= 50:  # chosen: a script that parses on and on is not followed any longer
         return False
     if words is None or any(words is leftover for leftover in _leftovers):
         return True
@@ -61,10 +61,10 @@ def is_argv(words):
     return bool(line) and is_part(line, words)  # the script has added words; an empty line is a part of anything
 
 
-def tell_options(parser, options, leftover=None):
-    """Tell the tuner the options that one kind of parser has parsed from the command line, in all its parses.
+def record_options(parser, options, leftover=None):
+    """Record the options that one kind of parser has parsed from the command line, in all its parses.
 
-    An option replaces those of earlier parses that share a name with it. Without a change, nothing is told.
+    An option replaces those of earlier parses that share a name with it. Without a change, nothing is recorded.
 
     Args:
         parser: the kind, such as `argparse`.
@@ -74,16 +74,16 @@ def tell_options(parser, options, leftover=None):
     if isinstance(leftover, list):
         _leftovers.append(leftover)
     program = sys.argv[0] if sys.argv else ""
-    if _told["program"] != program:  # the launcher in this process had a command line of its own
-        _told.update(program=program, options={})
+    if _recorded["program"] != program:  # the launcher in this process had a command line of its own
+        _recorded.update(program=program, options={})
     names = {name for option in options for name in option["names"] + option["off"]}
-    before = _told["options"].get(parser, [])
+    before = _recorded["options"].get(parser, [])
     kept = [option for option in before if not names.intersection(option["names"] + option["off"])]
     all_options = kept + [_without_secret(option) for option in options]
-    _told["parses"] += 1
+    _recorded["parses"] += 1
     if all_options != before:
-        _told["options"][parser] = all_options
-        tell("flags", parser=parser, options=all_options)
+        _recorded["options"][parser] = all_options
+        write_record("flags", parser=parser, options=all_options)
 
 
 def _without_secret(option):
@@ -136,10 +136,10 @@ def option(names, value, switch=False, off=(), choices=None, typed=False):
 
 
 def described(describe, things, *more):
-    """Return the options of the flags, parameters or actions of a parser's library.
+    """Return the options of the flags, parameters or actions (`things`) of a parser's library.
 
-    `describe(thing, *more)` returns a list with the options of one of these `things`. One that raises is left out: the
-    library's next version may hold others.
+    `describe(thing, *more)` returns a list with the options of one of them. A thing for which it raises an error is
+    left out: another version of the library may have other things.
     """
     options = []
     for thing in things:
@@ -151,7 +151,7 @@ def described(describe, things, *more):
 
 
 def plain(value, choices=None):
-    """Return a value as a text, a number or a bool; None for anything else, and for a text that is too long to tell.
+    """Return a value as a text, a number or a bool; None for anything else, and for a text that is too long.
 
     Of an enumeration's member, the command line takes the name if that is among the choices, and the value if not.
     """

@@ -8,7 +8,15 @@ import functools
 import sys
 from _thread import _local
 
-from tuner_inside.flags.command_line import calling_package, described, guard, is_argv, mark_typed, option, tell_options
+from tuner_inside.flags.command_line import (
+    calling_package,
+    described,
+    guard,
+    is_argv,
+    mark_typed,
+    option,
+    record_options,
+)
 
 SUPPRESS = "==SUPPRESS=="
 """The dest of an action without a value (argparse.SUPPRESS)."""
@@ -36,7 +44,7 @@ def listen_to_jsonargparse(module):
 
 
 def _around_parser(parser_class, name, values_and_leftover):
-    """Wrap a method that parses, so that it tells the tuner the options that it has parsed from the command line.
+    """Wrap a method that parses, so that the options that it has parsed from the command line are recorded.
 
     Args:
         parser_class: the class of parsers.
@@ -48,7 +56,7 @@ def _around_parser(parser_class, name, values_and_leftover):
 
     @functools.wraps(method)
     def parse(self, args=None, *more, **kwargs):
-        """Parse as without this wrapper, and tell the tuner the options if they are those of the command line."""
+        """Parse as without this wrapper, and record the options if they are those of the command line."""
         this_parse = guard(_Parse)(self, args)  # None if our own code has failed
         try:
             result = method(self, args, *more, **kwargs)
@@ -56,7 +64,7 @@ def _around_parser(parser_class, name, values_and_leftover):
             if this_parse in _running.parses:
                 _running.parses.remove(this_parse)
         if this_parse is not None and this_parse.is_of_command_line:
-            guard(_tell)(this_parse, *values_and_leftover(result))
+            guard(_record)(this_parse, *values_and_leftover(result))
         return result
 
     setattr(parser_class, name, parse)
@@ -78,11 +86,11 @@ class _Parse:
         _running.parses.append(self)
 
 
-def _tell(parse, values, leftover):
-    """Tell the tuner the values that a parse has given to the options, and keep the words that it has left."""
+def _record(parse, values, leftover):
+    """Record the values that a parse has given to the options, and keep the words that it has left over."""
     options = _options_of_parser(parse.parser, values, parse.called_parsers)
     mark_typed(options, sys.argv[1:])
-    tell_options("argparse", options, leftover)
+    record_options("argparse", options, leftover)
 
 
 def _options_of_parser(parser, values, called_parsers):

@@ -1,14 +1,14 @@
 """The options of click and typer, of absl, of tyro, and of Hydra and OmegaConf.
 
-For each library, `listen_to_…` wraps the function that parses the command line. What comes before and after it tells
-the tuner the options: see `command_line.option`.
+For each library, `listen_to_…` wraps the function that parses the command line. Functions before and after it
+record the options, as `command_line.option` describes them.
 """
 
 import sys
 
-from tuner_inside.files import argv_is_read
-from tuner_inside.flags.command_line import callers, described, is_argv, is_part, mark_typed, option, tell_options
-from tuner_inside.tell import around
+from tuner_inside.files import record_argv_is_read
+from tuner_inside.flags.command_line import callers, described, is_argv, is_part, mark_typed, option, record_options
+from tuner_inside.records import around
 
 _click_contexts = []
 """The context of the command that parses the command line; empty before there is one."""
@@ -28,10 +28,10 @@ def _before_click(command, ctx, args, *_, **__):
 
 
 def _after_click(command_and_context, _):
-    """Tell the options of a command that has parsed its part of the command line."""
+    """Record the options of a command that has parsed its part of the command line."""
     command, ctx = command_and_context
     params = [param for param in command.params if param.param_type_name == "option"]
-    tell_options("click", described(_options_of_click, params, ctx))
+    record_options("click", described(_options_of_click, params, ctx))
 
 
 def _options_of_click(param, ctx):
@@ -60,12 +60,12 @@ def _before_absl(flags, argv, *_, **__):
 
 
 def _after_absl(flags, leftover):
-    """Tell the script's flags; those of absl itself are left out."""
+    """Record the script's flags; those of absl itself are left out."""
     script_flags = []
     for module, module_flags in flags.flags_by_module_dict().items():
         if not module.startswith("absl."):
             script_flags += module_flags
-    tell_options("absl", described(_options_of_absl, script_flags), leftover[1:])  # the first word is the program
+    record_options("absl", described(_options_of_absl, script_flags), leftover[1:])  # the first word is the program
 
 
 def _options_of_absl(flag):
@@ -82,12 +82,12 @@ def listen_to_tyro(module):
 
 
 def _before_tyro_values(_, spec, __, values, field_name_prefix=""):
-    """Tell the options, before tyro makes the script's values of the words that it has parsed.
+    """Record the options, before tyro makes the script's values of the words that it has parsed.
 
     tyro reads `--batch_size` as `--batch-size`. So words are compared with hyphens, and both spellings count as typed.
     """
     caller = next(callers())
-    if field_name_prefix or caller.f_code.co_name != "_cli_impl":  # the value of a part: the whole was told before
+    if field_name_prefix or caller.f_code.co_name != "_cli_impl":  # the value of a part: the whole was recorded before
         return
     words = sys.argv[1:]
     dashed_words = [word.replace("_", "-") for word in words]
@@ -96,7 +96,7 @@ def _before_tyro_values(_, spec, __, values, field_name_prefix=""):
         options = described(_options_of_tyro, _tyro_arguments(spec, values), values)
         for line in (words, dashed_words):
             mark_typed(options, line)
-        tell_options("tyro", options)
+        record_options("tyro", options)
 
 
 def _tyro_arguments(spec, values):
@@ -132,7 +132,7 @@ def _options_of_tyro(argument, values):
         words = words[0]
     value = words if isinstance(words, (str, bool)) else argument.field.default  # several words are no value to try
     # a flag that stands alone is stored as `store_true` or `store_false`, or it has a spelling `--no-…`, too, which is
-    # told as `boolean_optional_action` or as the class `BooleanOptionalAction`
+    # stored as `boolean_optional_action` or as the class `BooleanOptionalAction`
     off = [_off_spelling(name) for name in names if name.startswith("--") and "oolean" in action]
     return [option(names, value, switch="store_" in action or bool(off), off=off, choices=lowered.choices)]
 
@@ -160,7 +160,7 @@ def listen_to_omegaconf(module):
 
 
 def _on_hydra_composed(_, cfg, **__):
-    _tell_settings("hydra", cfg, [str(word) for word in cfg.hydra.overrides.task])
+    _record_settings("hydra", cfg, [str(word) for word in cfg.hydra.overrides.task])
 
 
 def _before_read(words):
@@ -170,7 +170,7 @@ def _before_read(words):
 
 def _after_read(words, config):
     """Remember the configuration that was made of the command line's words."""
-    argv_is_read()
+    record_argv_is_read()
     _with_words[:] = [(config, words)]
 
 
@@ -180,19 +180,19 @@ def _before_merge(*configs):
 
 
 def _after_merge(words, config):
-    """Tell the settings of a merged configuration, and remember that the command line's words are in it now."""
+    """Record the settings of a merged configuration, and remember that the command line's words are in it now."""
     if isinstance(getattr(config, "_content", None), dict):
         _with_words[:] = [(config, words)]
-        _tell_settings("omegaconf", config, words)
+        _record_settings("omegaconf", config, words)
 
 
-def _tell_settings(parser, config, words):
-    """Tell the settings of a configuration, and which of them `words` name. `train={…}` names all under `train.`."""
+def _record_settings(parser, config, words):
+    """Record the settings of a configuration, and which of them `words` name. `train={…}` names all under `train.`."""
     # with a dot, so that `batch` is no beginning of `batches`; `+` adds a setting, `~` removes it
     typed_paths = tuple(word.split("=", 1)[0].lstrip("+~") + "." for word in words)
     leaves = [(path, value) for path, value in _settings(config) if not path.startswith("hydra.")]
     options = [option([path], value, typed=(path + ".").startswith(typed_paths)) for path, value in leaves]
-    tell_options(parser, options)
+    record_options(parser, options)
 
 
 def _settings(config, prefix=""):

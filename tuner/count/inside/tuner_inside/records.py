@@ -1,4 +1,4 @@
-"""Tells the tuner what was counted: a JSON line for each record, in a file of this process alone.
+"""Writes the records of the counting for the tuner: a JSON line for each, in a file of this process alone.
 
 Also wraps functions, so that an error in the counting never reaches the training.
 """
@@ -15,18 +15,18 @@ FOLDER = "TUNER_COUNT"
 FIRST = "TUNER_COUNT_FIRST"
 """The environment variable that is set in the first run of a command, where more is asked than in later ones."""
 
-_file = {"pid": 0, "path": "", "pause_told_s": 0.0}
-"""The process whose file this is, the file, and when a pause was told last."""
+_file = {"pid": 0, "path": "", "pause_recorded_s": 0.0}
+"""The process that writes the file, the path of the file, and the time of the last record about a pause."""
 off = set()
 """The parts of the counting that an error has switched off."""
 _turn = [RLock()]
-"""Held while a thread counts: a script may fetch batches or compute gradients in threads of its own."""
+"""The lock that a thread holds while it counts: a script may fetch batches or compute gradients in several threads."""
 
 
 os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a thread of the parent may hold it
 
 
-def tell(kind, **fields):
+def write_record(kind, **fields):
     """Append a record of a kind to this process's file, if possible. What JSON cannot hold is written as text."""
     folder = os.environ.get(FOLDER)
     if not folder:
@@ -36,29 +36,29 @@ def tell(kind, **fields):
             name = "%d-%x.jsonl" % (os.getpid(), time.monotonic_ns())
             _file.update(pid=os.getpid(), path=os.path.join(folder, name))
             argv = [str(word) for word in getattr(sys, "argv", ())[:1]]  # later words may hold a key
-            _write({"type": "process", "t_s": time.monotonic(), "argv": argv})
-        _write(dict(fields, type=kind, t_s=time.monotonic()))
+            _append({"type": "process", "t_s": time.monotonic(), "argv": argv})
+        _append(dict(fields, type=kind, t_s=time.monotonic()))
     except Exception:  # whatever forbids it, such as a full disk or an audit hook of the script: the training goes on
         pass
 
 
-def tell_start():
-    """Leave the empty file `started`: it says that a process of the trainer counts, even if none has told a record."""
+def mark_started():
+    """Make the empty file `started`: it says that a process of the trainer counts, even before its first record."""
     try:
         os.close(os.open(os.path.join(os.environ[FOLDER], "started"), os.O_WRONLY | os.O_CREAT, 0o600))
-    except Exception:  # as in `tell`
+    except Exception:  # as in `write_record`
         pass
 
 
-def tell_pause():
-    """Tell, at most once a second, that the process lives though it does not train now: it evaluates or saves."""
+def record_pause():
+    """Record, at most once a second, that the process evaluates or saves: it does not train, and does not hang."""
     now_s = time.monotonic()
-    if now_s - _file["pause_told_s"] >= 1.0:
-        _file["pause_told_s"] = now_s
-        tell("pause")
+    if now_s - _file["pause_recorded_s"] >= 1.0:
+        _file["pause_recorded_s"] = now_s
+        write_record("pause")
 
 
-def _write(record):
+def _append(record):
     """Append a record to the file as a line of JSON. Raises OSError."""
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
     # only its owner may read it: a command line may hold a key
@@ -70,15 +70,18 @@ def _write(record):
 
 
 def guarded(part):
-    """Return a decorator for a function that the training calls: an error in it switches the part `part` off, once.
+    """Return a decorator for a function of the counting that the training calls: no error in it reaches the training.
 
-    The tuner is told why. The function then returns None, and so does every later call of a function of this part. The
-    training never gets the error.
+    An error switches the named `part` of the counting off, and a record says why. The function then returns None, and
+    so does every later call of a function of this part.
     """
 
     def decorate(function):
+        """Return the function in a wrapper that catches its errors."""
+
         @functools.wraps(function)
         def call(*args, **kwargs):
+            """Call the function, unless an error has switched the part off."""
             if part in off:
                 return None
             try:
@@ -87,7 +90,7 @@ def guarded(part):
             except Exception as error:
                 if part not in off:
                     off.add(part)
-                    tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
+                    write_record("off", part=part, why="%s: %s" % (type(error).__name__, error))
 
         return call
 
@@ -95,7 +98,7 @@ def guarded(part):
 
 
 def around(part, owner, name, before, after=None):
-    """Let `before` and `after` be called around each call of the function `name` of a class or module, if there is one.
+    """Replace the function `name` of a class or module, if there is one, by one that calls `before` and `after`, too.
 
     `before` gets the arguments of the call. If it does not return None, `after` gets what it has returned, and the
     function's result. An error in them switches the part `part` of the counting off.
