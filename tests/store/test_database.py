@@ -7,7 +7,7 @@ import optuna
 import pytest
 from filelock import FileLock, Timeout
 from optuna.distributions import BaseDistribution, FloatDistribution
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine, event
 from tests_store import NAME, ask, case_study, ok, opened
 
 from tuner.errors import StoreError
@@ -34,16 +34,28 @@ def test_what_was_written_is_there_when_opened_again(url: str) -> None:
         assert [study.study_name for study in database.storage.get_all_studies()] == [NAME]
 
 
-def test_a_database_of_another_kind_is_refused_untouched(tmp_path: Path) -> None:
+def test_a_database_that_exists_is_looked_at_once(database: Database, url: str) -> None:
+    """A remote one takes long for each connection. Optuna makes two of the three."""
+    made: list[object] = []
+    event.listen(Engine, "connect", (count := lambda *_: made.append(_)))
+    with opened(url):
+        pass
+    event.remove(Engine, "connect", count)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("tables", [["songs"], ["alembic_version", "studies"]])
+def test_a_database_of_another_kind_is_refused_untouched(tmp_path: Path, tables: list[str]) -> None:
     file = tmp_path / "songs.db"
     with closing(sqlite3.connect(file)) as other:
-        other.execute("create table songs (name text)")
+        for table in tables:
+            other.execute(f"create table {table} (name text)")
         other.commit()
     message = refusal(f"sqlite:///{file}")
     assert "songs.db" in message
-    assert "its tables are songs" in message
+    assert f"its tables are {', '.join(tables)}" in message
     with closing(sqlite3.connect(file)) as other:
-        assert other.execute("select name from sqlite_master").fetchall() == [("songs",)]
+        assert [name for (name,) in other.execute("select name from sqlite_master")] == tables
     assert list(tmp_path.iterdir()) == [file]
 
 

@@ -70,17 +70,18 @@ def test_trials_of_other_states_are_read_once_they_are_asked_for(database: Datab
     study = case_study(database)
     study_id = database.storage.get_study_id_from_name(NAME)
 
-    def complete() -> list[FrozenTrial]:
-        return database.storage.get_all_trials(study_id, states=(TrialState.COMPLETE,))
+    def of(state: TrialState) -> list[FrozenTrial]:
+        return database.storage.get_all_trials(study_id, states=(state,))
 
     ended, running = ask(study), ask(study)
-    assert complete() == []
+    assert of(TrialState.COMPLETE) == []
     tell(study, ended, ok(50.0))
     database.storage.forget()  # as another worker, which has seen no trial begin
-    assert [one.values for one in complete()] == [[50.0]]
+    assert [one.params for one in of(TrialState.RUNNING)] == [running.config]
+    assert [one.values for one in of(TrialState.COMPLETE)] == [[50.0]]
     assert [one.params for one in stored(database)] == [ended.config, running.config]
     tell(study, running, ok(60.0))
-    assert [one.values for one in complete()] == [[50.0], [60.0]]
+    assert [one.values for one in of(TrialState.COMPLETE)] == [[50.0], [60.0]]
 
 
 def test_while_a_probe_runs_little_is_read(database: Database) -> None:

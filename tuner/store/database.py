@@ -281,6 +281,10 @@ _FAILURES = (SQLAlchemyError, OSError, UnicodeError, StorageInternalError, Conne
 """What the database, its driver and its transactions raise."""
 
 
+_LAST_TABLE = "alembic_version"
+"""The table that Optuna makes last: where it exists, the others do, too."""
+
+
 class Database:
     """An Optuna RDB storage and the lock under which trials are handed out."""
 
@@ -311,12 +315,12 @@ class Database:
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
         with self.errors_explained():
-            # Refuse another kind of database before anything is made. Another worker may be making the tables now, so
+            # Refuse another kind of database before anything is made. Another worker may be making the tables now: then
             # look at them again under the lock.
-            self._checked_tables(may_be_partial=True)
+            tables = self._checked_tables(may_be_partial=True)
             self._make_file()
             with self.lock():
-                self.storage = self._opened_storage(self._checked_tables())
+                self.storage = self._opened_storage(tables if _LAST_TABLE in tables else self._checked_tables())
         if not self._is_sqlite:  # only now: a server that never answered may have another URL, so nothing waits for it
             retry_connecting(self.storage.engine, away_s, sleep)
         sessions = self.storage.rdb.scoped_session
@@ -435,14 +439,16 @@ class Database:
     def _checked_tables(self, *, may_be_partial: bool = False) -> set[str]:
         """Return the names of the tables. Raises StoreError where there are other tables than Optuna's.
 
-        `may_be_partial`: whether another worker may be making Optuna's tables now. Then one of them is enough.
+        `may_be_partial`: whether another worker may be making Optuna's tables now. Then one of them is enough, until
+            the last one is there.
         """
         if self._is_sqlite and not Path(self._url.database or "").exists():
             return set()
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
         optuna_tables = {"studies", "trials", "version_info"}  # every database of Optuna has these
-        is_of_optuna = bool(tables & optuna_tables) if may_be_partial else tables >= optuna_tables
+        is_partial = may_be_partial and _LAST_TABLE not in tables and bool(tables & optuna_tables)
+        is_of_optuna = is_partial or tables >= optuna_tables
         if tables and not is_of_optuna:
             names = ", ".join(sorted(tables)[:5])
             raise StoreError(
@@ -457,8 +463,7 @@ class Database:
         """
         url = self._url.render_as_string(hide_password=False)
         try:
-            has_all = "alembic_version" in tables  # Optuna makes this table last
-            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=has_all))
+            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=_LAST_TABLE in tables))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
