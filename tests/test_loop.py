@@ -475,7 +475,7 @@ def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path
             constraints={"samples_per_s": ">= 0.1 * default"},
             pruner={"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1},
         ),
-        trials=8,
+        trials=4,
     )
     assert set(watcher.told_status) == {"ok"}
 

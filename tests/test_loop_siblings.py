@@ -77,7 +77,7 @@ def rungs(configs: Sequence[Config]) -> list[object]:
 
 @pytest.mark.parametrize("sampler", ["tpe", "gain"])
 def test_the_second_case_begins_with_the_best_of_the_first(tmp_path: Path, sampler: str) -> None:
-    desk = bench(tmp_path, study(search={"trials": 8, "seeds_per_variant": 2, "sampler": sampler}))
+    desk = bench(tmp_path, study(search={"trials": 6, "seeds_per_variant": 2, "sampler": sampler}))
     seen = worked(tmp_path, FIRST, SECOND, desk=desk)
     assert rungs(seen.configs[SECOND.name])[0] == 16
     assert seen.origins[SECOND.name][0] == FIRST.name

@@ -71,19 +71,20 @@ def test_nothing_is_measured_again_cold(whole: Whole) -> None:
 
 def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> None:
     clock, prober = FakeClock(), MadeUp()
-    budget = Budget(clock, hours=0.02)
+    budget = Budget(clock, hours=0.006)
+    chosen = study(space={**SPACE, "num_envs": {"ladder": [8, 2 * FITS]}})
 
     def interrupted() -> bool:
         clock.advance(1.0)
         return budget.is_over()
 
-    first, _ = recorded(tmp_path, prober, interrupted=interrupted)
+    first, _ = recorded(tmp_path, prober, chosen=chosen, interrupted=interrupted)
     table = Table.load(tmp_path / "walk.parquet")
     assert first.ending is Ending.INTERRUPTED
-    assert 0 < len(table.configs) < FITTING
-    second, _ = recorded(tmp_path, prober)
+    assert 0 < len(table.configs) < 3 * 2
+    second, _ = recorded(tmp_path, prober, chosen=chosen)
     assert second.ending is Ending.EXHAUSTED
-    assert len(Table.load(tmp_path / "walk.parquet").configs) == FITTING + 2
+    assert len(Table.load(tmp_path / "walk.parquet").configs) == 3 * 2 + 2
 
 
 def test_a_probe_that_was_interrupted_is_measured_again_in_a_session(tmp_path: Path) -> None:
@@ -105,10 +106,10 @@ def test_a_probe_that_was_interrupted_is_measured_again_in_a_session(tmp_path: P
 
 def test_a_sample_is_recorded_and_can_grow(tmp_path: Path) -> None:
     prober = MadeUp()
-    recorded(tmp_path, prober, count=6)
-    assert len(prober.results) <= 6
-    recorded(tmp_path, prober, count=12)
-    assert 6 < len(prober.results) <= 12
+    recorded(tmp_path, prober, count=4)
+    assert len(prober.results) <= 4
+    recorded(tmp_path, prober, count=8)
+    assert 4 < len(prober.results) <= 8
     launched = [config_digest(result.config) for result in prober.results]
     assert len(set(launched)) == len(launched)
 

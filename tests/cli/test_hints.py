@@ -135,6 +135,8 @@ def test_a_failure_may_be_a_config_s_fault_or_not(status: str, first: str) -> No
     (line,) = notes_beside_table([replace(summary(None), status=status, ok=0)])
     assert first in line
     assert line.endswith("; `tuner recover` searches for a config that runs")
+    (line,) = notes_beside_table([replace(summary(None), status=status, ok=0, ladder=None)])
+    assert "recover" not in line  # there are no smaller rungs
 
 
 def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:

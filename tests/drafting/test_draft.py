@@ -282,6 +282,7 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
         ("python train.py --bs 64", "bash -euo pipefail -c '{text} | tee log'", True),
         ("python train.py", "bash -c '{text} \"$@\"' train", False),
         ("", "make train", True),
+        ("", "gmake train", True),
         ("python train.py $1", "{script} {{bs}}", False),
         ('python train.py "$@"', "{script}", False),
         ("while [ $# -gt 0 ]; do shift; done", "bash {script}", False),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests_counts import COUNTED_TRAINING
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
 from tuner.drafting.outcome import outcome_of
@@ -185,9 +186,14 @@ def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
         search={"trials": 2, "sampler": "random"},
     )
 
-    desk = searched_bench(tmp_path, study, partial(faster, "num_envs"))
+    def counted(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        return replace(faster("num_envs", plan, stop), training=COUNTED_TRAINING)
+
+    desk = searched_bench(tmp_path, study, counted)
     told = outcome_of(desk, view(tmp_path), ["train", "--num_envs", "4"]).lines
     assert "  num_envs: 4 → 16; this changes what is learnt" in told
+    assert any(line.startswith("  a step is the same: 32 samples") for line in told)
+    assert not any("the same training" in line for line in told)
 
 
 def searched(
@@ -375,6 +381,14 @@ def test_a_command_that_ended_before_a_change_of_the_others_is_not_called_the_be
     told = " ".join(searched(tmp_path, {0: {"change": Change(90, 5.0, 0.3), "iteration": 200, "samples": 6400}}))
     assert "unknown" in told
     assert "iteration 90" in told
+
+
+@pytest.mark.parametrize("other", [0, 3])  # the command stays, or another config is better
+def test_iterations_that_get_longer_may_make_a_faster_config_look_slow(tmp_path: Path, other: int) -> None:
+    slowed = {workers: {"change": Change(100 + 50 * workers, 9.0, 0.8), "iteration": 400} for workers in (1, 3)}
+    slowed[0] = {"change": Change(300, 9.0, 0.8), "iteration": 400}
+    told = searched(tmp_path, {1: slowed[1], other: slowed[other]})
+    assert any("looks slower than it is" in line for line in told)
 
 
 def test_without_speeds_there_is_no_line_to_copy(tmp_path: Path) -> None:

@@ -249,3 +249,31 @@ def test_a_size_of_zero_is_none() -> None:
     assert found("ppo.py --num-envs 8 --batch-size 0", flags=sizes).keys() == {"num_envs"}
     with pytest.raises(StudyError, match="name at least one"):
         found("ppo.py", flags=sizes[:1])
+
+
+def test_workers_of_unknown_number_are_the_example_and_a_list_is_none() -> None:
+    flags = (Flag(names=("num-workers",)), Flag(names=("hidden",), value="[64, 64]", typed=True))
+    with pytest.raises(StudyError, match=r"such as --search num-workers=0,2,4,8 \(.*list it first"):
+        found("train.py --hidden 64 64", flags=flags)
+    with pytest.raises(StudyError, match="FLAG=VALUE,VALUE"):
+        found("train.py --hidden 64 64", flags=flags[1:])
+
+
+def test_the_first_value_stands_for_an_unknown_one_of_the_script() -> None:
+    (unknown, typed) = found(
+        "train.py --bs 8", "num_workers=0,4", "bs=8,16", flags=(Flag(names=("num_workers",)),)
+    ).values()
+    told = search_lines([unknown, typed], free=False, growth_limit=lambda _: None)
+    assert ["the first counts as yours" in line for line in told] == [True, False]
+
+
+def test_a_flag_of_several_values_needs_a_placeholder() -> None:
+    flags = (Flag(names=("hidden",), value="[64, 64]", typed=True),)
+    with pytest.raises(StudyError, match=r"values \[64, 64\]; type a placeholder .* --hidden \{hidden\}"):
+        found("train.py --hidden 64 64", "hidden=64,128", flags=flags)
+    assert found("train.py --hidden {hidden} 64", "hidden=64,128", flags=flags)["hidden"].values == (64, 128)
+
+
+def test_a_value_in_a_file_is_not_the_flag_of_its_name() -> None:
+    flags = (Flag(names=("workers",), value="0"), Flag(names=("c.yaml:workers",), value="4"))
+    assert found("train.py --config c.yaml", "c.yaml:workers=0,4", flags=flags)["workers"].file == "c.yaml"

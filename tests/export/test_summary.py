@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_counts import COUNTED_TRAINING
 
+from tuner.count import TrainingCounts
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseView
 from tuner.export.findings import Sureness, Topic, beside_table, findings, result
@@ -21,6 +23,12 @@ from tuner.study.space import Config
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
+
+
+def passed(passes: int) -> TrainingCounts:
+    """Return the counts of a training that has passed so often over its data."""
+    return replace(COUNTED_TRAINING, passes=passes)
+
 
 RACE = Path(__file__).parents[2] / "benchmarks/results/races_two_h100/pi_plus_race.db"
 
@@ -216,6 +224,34 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
     said = " ".join(map(str, beside_table(row)))
     assert "iteration 100" in said
     assert "cannot be compared with the best" in str(result(row))
+
+
+PAUSE = "an epoch's end costs 9 s; the numbers are those without it"
+
+
+@pytest.mark.parametrize(
+    ("own", "best", "said"),
+    [
+        ({}, {"notes": (PAUSE,), "step_share": 0.1}, "epoch's end costs 9 s; if both pause alike, the best is 1.40 "),
+        ({"training": passed(0)}, {"training": passed(3)}, "its first pass over the data alone"),
+        ({"change": Change(100, 9.0, 0.8)}, {"change": Change(300, 9.0, 0.8)}, "#1 looks slower than it is"),
+        ({"change": Change(100, 9.0, 0.8)}, {"change": Change(101, 9.0, 0.8)}, ""),  # at the same iteration
+        ({"change": Change(3, 1.0, 0.8)}, {"change": Change(9, 1.0, 0.8)}, ""),  # as the training began
+    ],
+)
+def test_what_short_probes_do_not_see_is_said_wherever_results_are_shown(
+    own: dict[str, Any], best: dict[str, Any], said: str
+) -> None:
+    def ran(number: int, speed: float, facts: dict[str, Any]) -> TrialRecord:
+        config: Config = {"workers": number}
+        probe = ProbeRecord(status="ok", digest=launch_digest(config), samples_per_s=speed, iteration=400, **facts)
+        return TrialRecord(number=number, values=(speed,), config=config, probe=probe)
+
+    record = CaseRecord(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
+    row = summary(CaseView(name="walk", record=record, trials=[ran(0, 100.0, own), ran(1, 500.0, best)]))
+    shown = " ".join(map(str, beside_table(row)))
+    assert said in shown
+    assert bool(row.doubts) is bool(said)
 
 
 def test_that_other_processes_worked_beside_the_best_is_a_doubt() -> None:

@@ -209,6 +209,7 @@ def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(
     assert result(facts).text.startswith(
         "1.5 times as fast over the whole training" if is_whole else "3 times as fast: "
     )
+    assert ("with pauses it is unknown" in result(facts).below) is not is_whole
     for fact in (
         said,
         "n epoch's end costs 1.3 s. ",

@@ -42,7 +42,7 @@ def test_a_trial_ends_as_its_verdict_says_and_a_pruned_one_has_its_last_report(
 def test_what_misses_a_constraint_is_no_incumbent(study: CaseStudy) -> None:
     tell(study, ask(study), replace(ok(50.0), ineligible="too few samples", missed=MISSED))
     tell(study, ask(study), ok(40.0))
-    assert study.history().incumbent == 40.0
+    assert study.incumbent() == 40.0
 
 
 def test_the_newest_readings_of_a_config_count_whatever_its_patience(study: CaseStudy) -> None:

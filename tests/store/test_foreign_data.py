@@ -29,10 +29,10 @@ def test_trials_of_another_program_are_left_out(database: Database, url: str) ->
     theirs.optimize(lambda trial: trial.suggest_float("lr", 0.0, 1.0), n_trials=3)
     theirs.enqueue_trial({"num_envs": 5})
     study = case_study(database)
-    assert (study.history().finished, study.history().incumbent) == (0, None)
+    assert (study.history().finished, study.incumbent()) == (0, None)
     assert probe(study, ok(50.0), 3) == USUAL.start_configs(2)[:3]
     theirs.optimize(lambda trial: 99.0, n_trials=1)
-    assert (study.history().finished, study.history().running, study.history().incumbent) == (3, 0, 50.0)
+    assert (study.history().finished, study.history().running, study.incumbent()) == (3, 0, 50.0)
     (row,) = StudyReader(connect(url), "demo").rows
     assert (row.ok, row.running, row.left_out) == (3, 0, 4)
 
@@ -52,7 +52,7 @@ def test_a_broken_study_does_not_break_the_others(url: str) -> None:
     _edit(url, "update trial_user_attributes set value_json = '\"\\ud800' where trial_id > 2")
     with opened(url) as database:
         study = case_study(database)
-        assert (study.history().finished, study.history().incumbent) == (2, 50.0)
+        assert (study.history().finished, study.incumbent()) == (2, 50.0)
         assert siblings(database, "other", Case(name="amp_walk"), identity()) == []
     assert [row.ok for row in StudyReader(connect(url), "demo").rows] == [2]
     assert [row.left_out for row in StudyReader(connect(url), "other").rows] == [1, 1]
@@ -106,7 +106,7 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
         study = case_study(database)
         study.end_abandoned_trials(file.parent)
         tell(study, ask(study), ok(60.0))
-        assert study.history().incumbent == 60.0
+        assert study.incumbent() == 60.0
         assert all(map(typed_trial, stored(database)))
     reader = StudyReader(connect(url), "demo")
     (case,) = reader.cases

@@ -37,7 +37,7 @@ def test_the_best_is_confirmed_once_the_neighbours_have_ended(study: CaseStudy, 
     assert (confirmation.confirms, confirmation.choice.cold, confirmation.config) == (True, True, best.config)
     tell(study, confirmation, ok(55.0))
     assert study.ask(target=1) is None
-    assert study.history().incumbent == 55.0
+    assert study.incumbent() == 55.0
 
 
 def test_no_probe_of_a_search_begins_beside_a_confirmation(study: CaseStudy, other: CaseStudy) -> None:

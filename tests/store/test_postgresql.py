@@ -56,7 +56,7 @@ def test_a_study_begins_ends_and_resumes_trials_and_refuses_other_settings(serve
         again = ask(study)
         assert (again.config, again.attempt) == (asked.config, 2)
         tell(study, again, ok(61.5))
-        assert (study.history().finished, study.history().running, study.history().incumbent) == (2, 0, 61.5)
+        assert (study.history().finished, study.history().running, study.incumbent()) == (2, 0, 61.5)
         assert states(database, name) == {"PRUNED": 1, "FAIL": 1, "COMPLETE": 1}
         with pytest.raises(StoreError, match="pruner: was"):
             case_study(database, name=name, known=identity(pruner=None))
@@ -79,7 +79,7 @@ def test_a_connection_that_the_server_has_dropped_is_made_anew(server: str) -> N
             assert connection.exec_driver_sql(f"{others} and datname = current_database()").all()
         engine.dispose()
         probe(study, ok(50.0))
-        assert (study.history().finished, study.history().incumbent) == (2, 50.0)
+        assert (study.history().finished, study.incumbent()) == (2, 50.0)
 
 
 def test_a_study_is_exported(server: str, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def reported(study: CaseStudy, asked: OwnTrial) -> None:
 
 
 def shown(study: CaseStudy, asked: OwnTrial) -> None:
-    assert (study.history().incumbent, study.history().finished) == (None, 0)
+    assert (study.incumbent(), study.history().finished) == (None, 0)
 
 
 def asked_for(study: CaseStudy, asked: OwnTrial) -> None:

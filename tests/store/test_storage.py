@@ -7,7 +7,8 @@ from contextlib import closing
 import optuna
 import pytest
 from optuna.storages import BaseStorage
-from sqlalchemy import TableClause, inspect
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import TableClause, event, inspect
 from tests_store import NAME, ask, case_study, ok, opened, probe, stored, tell
 
 from tuner.export.reader import StudyReader, connect
@@ -63,6 +64,35 @@ def test_what_another_worker_ends_is_seen_though_ended_trials_are_read_once(data
         assert theirs.history().finished == 1
         tell(theirs, second, ok(60.0))
     assert [one.values for one in stored(database)] == [[50.0], [60.0]]
+
+
+def test_trials_of_other_states_are_read_once_they_are_asked_for(database: Database) -> None:
+    study = case_study(database)
+    study_id = database.storage.get_study_id_from_name(NAME)
+
+    def complete() -> list[FrozenTrial]:
+        return database.storage.get_all_trials(study_id, states=(TrialState.COMPLETE,))
+
+    ended, running = ask(study), ask(study)
+    assert complete() == []
+    tell(study, ended, ok(50.0))
+    database.storage.forget()  # as another worker, which has seen no trial begin
+    assert [one.values for one in complete()] == [[50.0]]
+    assert [one.params for one in stored(database)] == [ended.config, running.config]
+    tell(study, running, ok(60.0))
+    assert [one.values for one in complete()] == [[50.0], [60.0]]
+
+
+def test_while_a_probe_runs_little_is_read(database: Database) -> None:
+    """A remote database takes long for each statement. Optuna needs three to store a report."""
+    study = case_study(database)
+    probe(study, ok(50.0))
+    asked = ask(study)
+    sent: list[str] = []
+    event.listen(database.storage.engine, "before_cursor_execute", lambda *facts: sent.append(facts[2]))
+    assert not study.report(asked, 1, 9.0)
+    assert study.incumbent() == 50.0
+    assert len(sent) == 3 + 3
 
 
 @pytest.mark.parametrize("number", [None, "seven"])

@@ -63,26 +63,22 @@ def _move_columns_below(console: Console, table: Table) -> list[str]:
     """Remove columns from a table until it fits, and return their cells as text: a line for each row that has any.
 
     The column of configs goes first, or without one the second column; then the columns go from the right. The first
-    column stays, because it names the rows.
+    column stays, because it names the rows. A cell stands behind the heading of its column, unless its text shows what
+    it is.
     """
-    names, *values = table.columns
-    first = next((column for column in values if column.header == "config"), values[0] if values else None)
-    to_take = {column.header: column for column in (first, *values[:0:-1]) if column}  # each once
-    taken: list[Column] = []
-    for column in to_take.values():
+    row_names, *values = table.columns
+    first = [column for column in values if column.header == "config"] or values[:1]
+    in_order = {column.header: column for column in (*first, *values[:0:-1])}  # each once
+    moved: list[list[str]] = []
+    for column in in_order.values():
         if spare_width(console, table) >= 0:
             break
-        left = [stays for stays in table.columns if stays.header != column.header]
-        table.columns = [replace(stays, _index=place) for place, stays in enumerate(left)]  # rich needs the places
-        taken.append(column)
-    rows = zip(names.cells, *(_labelled_cells(column) for column in taken), strict=True)
+        staying = [stays for stays in table.columns if stays.header != column.header]
+        table.columns = [replace(stays, _index=place) for place, stays in enumerate(staying)]  # rich needs the places
+        label = "" if column.header in {"config", "trials"} else f"{column.header} "
+        moved.append([f"{label}{cell}" if cell else "" for cell in map(str, column.cells)])
+    rows = zip(row_names.cells, *moved, strict=True)
     return [f"{name}: {'; '.join(filter(None, cells))}" for name, *cells in rows if any(cells)]
-
-
-def _labelled_cells(column: Column) -> Iterator[str]:
-    """Return the cells of a column as text, each behind the heading unless the cell says by itself what it is."""
-    label = "" if column.header in {"config", "trials"} else f"{column.header} "
-    return (f"{label}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
 def summary_table(rows: Iterable[export.CaseSummary]) -> Table:

@@ -15,9 +15,8 @@ from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
 from tuner.export import Topic
 from tuner.probe import number_of
-from tuner.records.urls import shown
+from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.kept_file import STUDY_FILE
 from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, exposed, is_known, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 

@@ -9,18 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli import init, options
+from tuner.cli import hints, init, options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.changed_run import changed_study
-from tuner.cli.hints import (
-    closing,
-    command_for_larger,
-    command_of_best,
-    heading_of_command,
-    progress_of_cases,
-    script_of_best,
-    stopped,
-)
 from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -33,11 +24,10 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import CaseSummary, beside_here, export_study, failed_lines, prepare_results, write_files
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
-from tuner.records.urls import database_url
+from tuner.records.urls import STUDY_FILE, database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
-from tuner.running.kept_file import STUDY_FILE
 from tuner.study import globs_of, load, select, stands_in
 from tuner.trainers.registry import open_trainer
 
@@ -109,7 +99,7 @@ def optimize(
     ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
     url = database_url(storage, ready.bench.folder)
     searched = ready.bench.spec.name if stands_in(ready.bench.spec, study) else study  # of a fallback, its own name
-    print_best = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
+    print_best = None if ready.simulated else hints.command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
     show = partial(_show_study, console, tables, screen, ready, url, print_best, result if command else None)
@@ -128,17 +118,17 @@ def optimize(
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
     # what it has come to
-    if text := out_of_time(budget) if budget.is_over() else stopped(outcomes, interrupted=interrupted):
+    if text := out_of_time(budget) if budget.is_over() else hints.stopped(outcomes, interrupted=interrupted):
         tables.print(text)
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show_all()
-    if line := progress_of_cases(ready.cases, outcomes):
+    if line := hints.progress_of_cases(ready.cases, outcomes):
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
     if not command and not ready.simulated and any(row.best for row in rows):
-        console.print(script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
+        console.print(hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
     conclude(outcomes, rows, interrupted=interrupted)
 
 
@@ -196,12 +186,12 @@ def _changed_study_file(
 def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
     """Print what was found for a typed command: its lines, what to search next, and the command line to copy."""
     rows = result.study.rows
-    for line in result.lines or closing(ready.bench, ready.cases, rows):
+    for line in result.lines or hints.closing(ready.bench, ready.cases, rows):
         tables.print(line)
-    if rows and (more := command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
+    if rows and (more := hints.command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
     if result.command:
-        tables.print(heading_of_command(rows[0]))
+        tables.print(hints.heading_of_command(rows[0]))
         options.print_to_copy(result.command, tables)
 
 
@@ -230,7 +220,7 @@ def _show_study(
     rows = reader.rows
     print_tables(tables, *([] if result else [summary_table(rows)]), *front_tables(reader))
     if not result:
-        for line in closing(bench, ready.cases, rows):
+        for line in hints.closing(bench, ready.cases, rows):
             console.print(line)
         for line in failed_lines(reader.cases, bench.folder):
             console.print(line)

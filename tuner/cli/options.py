@@ -18,8 +18,7 @@ from rich.segment import Segment
 
 from tuner.errors import StudyError
 from tuner.export import beside_here, has_study, printable
-from tuner.records.urls import DATABASE, REPLAYED, database_url
-from tuner.running.kept_file import STUDY_FILE
+from tuner.records.urls import DATABASE, REPLAYED, STUDY_FILE, database_url
 from tuner.study import StudySpec, is_known, load, names, stands_in
 
 

@@ -203,8 +203,8 @@ def scale(
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
-    if told := campaign.told_routes(variables) if results.on_gpu else "":
-        console.print(f"{told}: only routes that NCCL may then take are measured")
+    if limits := campaign.told_routes(variables) if results.on_gpu else "":
+        console.print(f"{limits}: only routes that NCCL may then take are measured")
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),

@@ -164,7 +164,7 @@ class _TeamView:
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:
-        """Say so if a worker died; if it ended by an error that the user can fix (exit code 2), keep the error."""
+        """Print how a worker died; add an error that the user can fix (exit code 2) to `complaints`."""
         self._screen.forget(worker)
         errors = "\n".join(self._errors.pop(worker, []))
         if end.died:  # by a signal, or by an error of tuner itself

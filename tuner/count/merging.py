@@ -62,7 +62,7 @@ class Merger:
         """Yield the new marks, as dictionaries: a step that all ranks have made, its time, and the samples up to it.
 
         The time `t_s` is that of the leading rank. Where environments count the samples, a mark is a rollout and not a
-        step. `pause` tells what has interrupted the training since the mark before, if anything has.
+        step. `pause` says what has interrupted the training since the mark before, if anything has.
         """
         witness = self._checked_witness()
         if witness is None:
@@ -269,7 +269,7 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
     if form_no_group or None in keys.values():
         common_steps = sorted(set.intersection(*(set(process.inputs) for process in trainers)))
         sums_by_name = {process.name: tuple(process.inputs[step] for step in common_steps) for process in trainers}
-        if any(len(set(sums)) < 2 for sums in sums_by_name.values()):  # inputs that never change tell nothing
+        if any(len(set(sums)) < 2 for sums in sums_by_name.values()):  # inputs that never change distinguish no ranks
             return []
         keys = {**sums_by_name}
     groups: dict[Hashable, list[ProcessCounts]] = {}

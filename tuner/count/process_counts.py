@@ -1,6 +1,7 @@
 """The records of one process of a training: its settings, what it trains, and its counts after some steps. Pure."""
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,11 @@ class Flag:
     def is_on(self) -> bool:
         """Whether it is true in the run."""
         return self.value == "True"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it has several values in the run, such as `[64, 64]`."""
+        return bool(self.value and re.fullmatch(r"\[.*,.*\]|\(.*,.*\)", self.value))
 
     @property
     def parameter(self) -> str:

@@ -41,6 +41,7 @@ class Amd(Driver):
     """Not supported, not implemented yet, no permission, no data, no such message."""
 
     def __init__(self, load: Callable[[], ModuleType] = library) -> None:
+        """Start AMD SMI, and find its cards. Raises NoDriverError without a driver or a card."""
         smi = load()
 
         def start() -> Any:
@@ -57,7 +58,7 @@ class Amd(Driver):
         return getattr(error, "get_error_code", lambda: None)()
 
     def _name(self, place: int, handle: Any) -> str:
-        """Return the name of a card, as `VISIBLE` takes it: its serial number, or its index where it tells none."""
+        """Return the name of a card, as `VISIBLE` takes it: its serial number, or its index where it has none."""
         asic = self.ask(f"card {place}", self.library.amdsmi_get_gpu_asic_info, handle) or {}
         serial = str(asic.get("asic_serial", "")).lower().removeprefix("0x")
         is_serial = re.fullmatch(r"[0-9a-f]{1,16}", serial) is not None and int(serial, 16) > 0

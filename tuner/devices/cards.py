@@ -185,7 +185,7 @@ class Obstacle(NamedTuple):
 
 
 RULES = ("foreign process", "memory", "utilisation")
-"""The rules for a free card: see `obstacles`. The first one that is broken tells a person most."""
+"""The rules for a free card: see `obstacles`. The first one that is broken is the most useful to a person."""
 
 
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:

@@ -118,7 +118,7 @@ class Nvml(Driver):
         return self.ask(f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid, limit_s=self._open_s)
 
     def versions(self) -> dict[str, str]:
-        """Return the version of the driver and the newest CUDA version that it supports, as far as it tells them."""
+        """Return the version of the driver and the newest CUDA version that it supports, as far as it reports them."""
         driver = self.ask("the driver", self.library.nvmlSystemGetDriverVersion)
         cuda = self.ask("the driver", self.library.nvmlSystemGetCudaDriverVersion_v2)
         return {

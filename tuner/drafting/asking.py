@@ -64,10 +64,9 @@ def check_search_options(options: Sequence[str], known: Known) -> None:
     This is checked before the first run. Whether the script has the flag is known only after it.
     """
     for text in options:
-        flag, equals, values = _split_option(text, known)
+        flag, values = _split_option(text, known)
         is_name = re.fullmatch(r"[A-Za-z][\w./-]*|.+:[\w.-]+", flag)
-        has_no_values = equals and not values.strip(", ")
-        if not is_name or has_no_values:
+        if not is_name or (values is not None and not values.strip(", ")):
             raise StudyError(f"{text}: write FLAG=8,16,32 or FLAG=8..1024")
         if ":" in flag:
             _check_file(text, flag, known.words)
@@ -80,10 +79,8 @@ class _SearchOption(NamedTuple):
 
     flag: str
     """The flag without leading dashes, or FILE:KEYS, such as `train.yaml:train.batch_size`."""
-    equals: str
-    """`=`; empty where the option names no values."""
-    values: str
-    """The values as typed, such as `0,2,4` or `8..1024`."""
+    values: str | None
+    """The values as typed, such as `0,2,4` or `8..1024`; None where the option names none."""
 
 
 def _split_option(text: str, known: Known) -> _SearchOption:
@@ -91,7 +88,7 @@ def _split_option(text: str, known: Known) -> _SearchOption:
     text = text.lstrip("-")
     file = next((name for name in named_files(known.words) if text.startswith(f"{name}:")), "")
     flag, equals, values = text.removeprefix(file).partition("=")
-    return _SearchOption(file + flag, equals, values)
+    return _SearchOption(file + flag, values if equals else None)
 
 
 def _check_file(text: str, flag: str, words: Sequence[str]) -> None:
@@ -136,10 +133,15 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
 
     Raises StudyError for a flag that the script does not have, and for values that the flag cannot have.
     """
-    _, equals, values = _split_option(text, known)
+    values = _split_option(text, known).values
     flag, in_script, setting = _named_flag(text, known)
+    if setting and in_script and in_script.is_list and setting.value[:1] not in {"[", "("}:  # `--hidden 64 64`
+        where = f"--{flag} {{{as_parameter(flag)}}}"
+        raise StudyError(
+            f"{text}: {flag} has the values {in_script.value}; type a placeholder for one, as in {where} …"
+        )
     # `batch_size`
-    if not equals:
+    if values is None:
         return _with_usual_values(flag, setting, known)
     # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and {value.strip().lower() for value in values.split(",")} <= SWITCH_VALUES:
@@ -175,7 +177,12 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     """Return the flag that a `--search` names. Raises StudyError where the script is known not to have this flag."""
     flag = _split_option(text, known).flag
     has_placeholder = _has_placeholder(known, flag)
-    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
+    is_in_file = ":" in flag  # a flag of that name is another thing
+    of_name = (
+        option
+        for option in known.flags
+        if flag in option.names or (not is_in_file and as_parameter(flag) == option.parameter)
+    )
     in_script = None if has_placeholder else next(of_name, None)
     setting = known.setting(in_script.names[0] if in_script else flag)
     is_unknown = not (in_script or setting or has_placeholder)
@@ -297,6 +304,8 @@ def search_lines(
             remark = f"  (kept: others change what is learnt; {option('free_batch')} frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"
+        elif search.varies and search.current is None:
+            remark = "  (the script's own value is unknown: the first counts as yours)"
         limit = growth_limit(search)
         growth = f", then more while it pays (to {limit})" if limit else ""
         yield f"  {search}{growth}{remark}"

@@ -340,7 +340,7 @@ def script_without_flags(words: Sequence[str]) -> str | None:
     Returns None for any other command, and for a script that cannot be read.
     """
     program, script = PurePath(words[0]).name, words[0]
-    if program == "make":  # it takes variables alone: `make train WORKERS=2`
+    if program in {"make", "gmake"}:  # it takes variables alone: `make train WORKERS=2`
         return program
     arguments = [word for before, word in pairwise(words) if not re.fullmatch("-[a-z]*o", before)]  # `-o pipefail`
     options = takewhile(lambda word: word.startswith("-"), arguments)

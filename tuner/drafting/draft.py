@@ -197,8 +197,8 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     added = [change.instead for change in drafted.template.changes if not change.typed]
     if added and (script := command_lines.script_without_flags(drafted.command.words)):
         way = f'the placeholder, such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in it'
-        if script == "make":
-            way = "a variable of the Makefile, as in `--search WORKERS=0,2 -- make train WORKERS=0`"
+        if script in {"make", "gmake"}:
+            way = f"a variable of the Makefile, as in `--search WORKERS=0,2 -- {script} train WORKERS=0`"
         raise StudyError(f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write {way}")
     return drafted
 

@@ -63,17 +63,21 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     is_best_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
     if is_own_best or not has_speeds or (view.failed_again_text and is_best_slower):
         times = _time_shares(own) if own else ()
-        doubt = [f"  not sure: {view.loaded_text}"] if view.loaded_text else []
+        doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
     gained = export.gain(view, own) if own else None
     changes = _changed_values(bench, trainer, view, own_values)
-    same = _learning_compared(own, best) if own else ()
+    learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
+    kept = "a step is the same" if learns_otherwise else "the same training"
+    same = _learning_compared(own, best, kept) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again_text
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    most = 2 if view.loaded_text else 1  # a busy machine must not hide another doubt
+    # what was disturbed or not seen must not hide another doubt
+    grave = len(list(export.unseen(own, best))) if own else 0
+    most = max(1, grave) + bool(view.loaded_text) + bool(view.slowing_text)
     doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), most)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
@@ -222,8 +226,10 @@ def _time_shares(config: Standing) -> Iterator[str]:
     yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
+def _learning_compared(own: Standing, best: Standing, kept: str) -> Iterator[str]:
     """Yield a line that says whether the best config learns the same as `own`, the config of the typed command.
+
+    `kept` begins the line where counting shows no difference.
 
     What was counted inside the first steps of both trainings decides. Without counts of both, there is no line.
     """
@@ -237,7 +243,7 @@ def _learning_compared(own: Standing, best: Standing) -> Iterator[str]:
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
     samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
-    yield f"  the same training: {samples}{parameters}"
+    yield f"  {kept}: {samples}{parameters}"
 
 
 def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:

@@ -399,10 +399,15 @@ def balanced_sizes(batch_size: int, batches: int) -> tuple[int, ...]:
 
 def no_proposal(known: Known) -> str:
     """Return the message that no flag is known to be worth a search, with an example of naming one."""
-    typed = known.typed_settings.values()
+    lists = {flag.parameter for flag in known.flags if flag.is_list}
+    typed = (setting for setting in known.typed_settings.values() if setting.parameter not in lists)
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
+    workers = next((flag for flag in known.flags if Role.WORKERS.has(flag.names[0]) and flag.value is None), None)
     example, named = "FLAG=VALUE,VALUE", "the command has no number; one inside the script cannot be varied"
-    if numbers:
+    if workers and known.waits_for_data:
+        example = f"{workers.names[0]}=0,2,4,8"
+        named = "the script's own number of workers is unknown: list it first"
+    elif numbers:
         example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}"
         named = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
     return (
@@ -420,7 +425,7 @@ def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     free = f"{option('free_batch')} lets it vary"
     if any(search.is_precision for search in proposed(known)) and not known.free_precision:
         free += f", {option('free_precision')} lets the precision vary"
-    data = "" if known.waits_for_data else "; no loader setting can gain more than 2 %"
+    data = "" if known.waits_for_data else "; it waits for data less than 2 % of its time"
     return (
         f"only {kept} could vary, and that changes what is learnt{data}; {free}, "
         f"and {option('search')} FLAG=VALUE,VALUE names other flags"

@@ -11,9 +11,8 @@ from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.command_lines import WordChange
-from tuner.drafting.complaint import NOT_LET_IN, Output, complaint
 from tuner.drafting.draft import Draft
-from tuner.drafting.printed import PrintedLines, PrintedProgress
+from tuner.drafting.printed import NOT_LET_IN, Output, PrintedLines, PrintedProgress, complaint
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
 from tuner.probe.count_files import COUNTED, read_processes, training_counts

@@ -224,7 +224,7 @@ def _objective_of(draft: Draft, watched: Watched) -> str:
 
 
 def _unknown_samples(printed: PrintedProgress) -> str:
-    """Return in words why the samples of printed iterations are unknown, or which option of the study tells them."""
+    """Return in words why the samples of printed iterations are unknown, or which option of the study gives them."""
     return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 

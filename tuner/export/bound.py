@@ -63,22 +63,26 @@ class Profile:
 def bound(profile: Profile) -> Bound | None:
     """Return the class of a profile; None where what was measured does not show it.
 
-    Utilisation alone says that a device waits. It does not say what a busy device is busy with. While other programs
-    use the processors, it is unknown what a device waits for.
+    1. If the memory's bandwidth or the tensor cores have reached their limit, the part that is furthest beyond decides.
+    2. Otherwise, the multiprocessors (SM) decide: they are busy, or mostly wait for work, or neither.
+    3. Where their activity is unknown, utilisation shows only that a device waits, not what a busy device does.
+
+    While other programs use the processors, it is unknown what a device waits for.
     """
+    # 1
+    dram, tensor = (profile.dram_pct or 0.0) / DRAM_PCT, (profile.tensor_pct or 0.0) / TENSOR_PCT  # shares of a limit
+    if max(dram, tensor) >= 1.0:
+        return Bound.MEMORY if dram >= tensor else Bound.COMPUTE
     others_are_busy = (profile.others_pct or 0.0) >= BUSY_PCT
-    waiting = None if others_are_busy else Bound.HOST  # the class of devices that wait
-    dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
-    if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:  # the part that is nearest to its limit decides
-        return Bound.MEMORY
-    if tensor >= TENSOR_PCT:
-        return Bound.COMPUTE
-    if profile.sm_pct is None:  # then a device that idles for a fifth of the time waits for work
-        is_waiting = profile.util_pct is not None and profile.util_pct < 80.0
-        return waiting if is_waiting else None
+    of_waiting = None if others_are_busy else Bound.HOST
+    # 3
+    if profile.sm_pct is None:
+        is_waiting = profile.util_pct is not None and profile.util_pct < 80.0  # idle for a fifth of the time
+        return of_waiting if is_waiting else None
+    # 2
     if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
-    return waiting if profile.sm_pct < 50.0 else Bound.BALANCED  # below 50 %, they mostly wait for work
+    return of_waiting if profile.sm_pct < 50.0 else Bound.BALANCED
 
 
 def advice(kind: Bound, profile: Profile) -> str:

@@ -18,7 +18,7 @@ from tuner.probe import LOADED, SAMPLES_PER_S, Blame, FailureKind, duration
 from tuner.records.case_record import RECORDED, STOPPED_EARLY, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
-from tuner.search.scores import lead_of, means, runs_that_count
+from tuner.search.scores import RaceStanding, lead_of, means, runs_that_count, standings
 from tuner.search.standing import (
     Leader,
     Standing,
@@ -93,6 +93,16 @@ class CaseView:
     def race_by_config(self) -> dict[str, list[RunRecord]]:
         """The runs of the case's race, by the digest of their config."""
         return grouped(self.race, lambda run: launch_digest(run.config))
+
+    @cached_property
+    def race_standings(self) -> list[RaceStanding[str]]:
+        """Where each config of the case's race stands, by the digest of the config, the best first."""
+        return standings(self.race_by_config)
+
+    @cached_property
+    def ended(self) -> list[TrialRecord]:
+        """The trials that have ended, in the order of their numbers."""
+        return ended(self.trials)
 
     @cached_property
     def configs(self) -> tuple[Standing, ...]:
@@ -221,7 +231,7 @@ class CaseView:
         """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
         if self.default is None:
             return None
-        of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
+        of_default = [trial for trial in self.ended if trial.launch == self.default.launch]
         newest = of_default[-1]
         if newest.probe.failure is None or not is_failure(newest.status):  # an interruption is no failure
             return None
@@ -235,10 +245,31 @@ class CaseView:
         numbers = ", ".join(f"#{number}" for number in sorted(notes))
         return f"{numbers}: {notes[max(notes)]}" if notes else None  # the note of the newest stands for all
 
+    @cached_property
+    def slowing_text(self) -> str | None:
+        """A sentence, if the default and another config slowed for good at different iterations.
+
+        Then iterations may get longer all the time, as with growing sequences. The faster config gets further in a
+        probe, so it is measured on longer iterations.
+        """
+        slowed = [config.trials[-1] for config in self.configs if _slowed_late(config.trials[-1])]
+        own = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
+        if own is None or own.probe.change is None:
+            return None
+        for trial in slowed:
+            change = trial.probe.change
+            if change and change.iteration >= 1.25 * own.probe.change.iteration:  # chosen
+                return (
+                    f"#{own.number} slowed for good at iteration {own.probe.change.iteration}, #{trial.number} at "
+                    f"{change.iteration}: if iterations get longer with time, #{trial.number} looks slower than it is"
+                )
+        return None
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, or may be wrong, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again_text, self.loaded_text]))
+        incomparable = [self.unlike_best(self.default), self.failed_again_text]
+        return tuple(filter(None, [*incomparable, self.loaded_text, self.slowing_text]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -265,10 +296,11 @@ class CaseView:
             pair = self.comparable_pair(measured, standing)
             if pair is None or why_incomparable(measured.trials, standing.trials):
                 return None
-            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]  # `pair.best`: the config itself
+            of_default, config = pair
+            default_speeds = [of_default.samples_per_s or 0.0]
         else:  # no probe of the default has run to its end
-            of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
-            pruned = [trial for trial in of_default if trial.status == PRUNED]
+            trials = (trial for trial in self.ended if launched(trial.config) == default)
+            pruned = [trial for trial in trials if trial.status == PRUNED]
             # The newest of these decides which readings are compared: those of sessions, or of the plain command.
             is_warm = bool(pruned) and pruned[-1].warm
             config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
@@ -285,13 +317,13 @@ class CaseView:
     @cached_property
     def counts(self) -> Counter[str]:
         """Status → how many trials ended with it. A trial that ran but may not be the best is `ineligible`."""
-        return Counter(end_of(trial) for trial in ended(self.trials))
+        return Counter(end_of(trial) for trial in self.ended)
 
     @cached_property
     def failures(self) -> tuple[TrialRecord, ...]:
         """The newest trial of each config that has failed and was never measured, in the order of the numbers."""
         measured = {standing.launch for standing in self.configs}
-        newest = {trial.launch: trial for trial in ended(self.trials) if trial.launch not in measured}
+        newest = {trial.launch: trial for trial in self.ended if trial.launch not in measured}
         failed = [trial for trial in newest.values() if is_failure(trial.failure)]
         return tuple(sorted(failed, key=lambda trial: trial.number))
 
@@ -352,6 +384,12 @@ class ComparablePair(NamedTuple):
 
     config: Standing
     best: Standing
+
+
+def _slowed_late(trial: TrialRecord) -> bool:
+    """Return whether the speed of a trial fell for good, at least 5 s (chosen) after its first iteration."""
+    change = trial.probe.change
+    return change is not None and change.times < 1.0 and change.seconds >= 5.0
 
 
 def end_of(trial: TrialRecord) -> str:

@@ -17,7 +17,6 @@ from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, beside_here, figure, in_words, merged_lines, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
-from tuner.search.standing import ended
 from tuner.study import rung_of
 
 
@@ -106,7 +105,7 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     """
     if not view.failures:
         return None
-    tried = len({trial.launch for trial in ended(view.trials)})
+    tried = len({trial.launch for trial in view.ended})
     kinds = Counter(str(trial.failure) for trial in view.failures)
     of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     newest = view.failures[-1]
@@ -129,7 +128,7 @@ def _remedies(row: CaseSummary) -> Iterator[str]:
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
     if kind and (kind.remedy or kind.blame is not Blame.CONFIG):  # other configs may not help until this is repaired
         yield remedy(kind, row.case)
-    if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
+    if row.ladder and (kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}):  # it tries smaller rungs
         yield "`tuner recover` searches for a config that runs"
 
 

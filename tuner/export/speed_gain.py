@@ -6,8 +6,7 @@ once for many configs. A reading is one such measurement.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import sqrt
-from operator import attrgetter
+from math import hypot, log, sqrt
 from statistics import fmean
 
 from tuner.export.case_view import CaseView
@@ -81,26 +80,37 @@ def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity |
     """Return how many times as fast as `own` the best is, pauses left out; None where a speed is unknown.
 
     The error assumes independent errors of the two. A config that ran once does not show how much its runs differ: it
-    is taken to scatter as much as the other config, if that ran several times.
+    is taken to scatter as much as the other config, if that ran several times. `_disturbance` adds other programs.
 
     Args:
         best: The best config.
         own: The config with which it is compared.
         is_speed: Whether the first objective is the speed to compare; otherwise it is samples/s.
     """
-    speed, error = (best.value, best.widened_error) if is_speed else (best.samples_per_s, best.widened_speed_error)
-    own_speed, own_error = (own.value, own.widened_error) if is_speed else (own.samples_per_s, own.widened_speed_error)
+    speed, error = (best.value, best.error) if is_speed else (best.samples_per_s, best.speed_error)
+    own_speed, own_error = (own.value, own.error) if is_speed else (own.samples_per_s, own.speed_error)
     if not speed or not own_speed:
         return None
+    times = speed / own_speed
     if error is None or own_error is None:
-        return Quantity(speed / own_speed)
-    # the mean of n runs has the scatter of one run, divided by √n, as its error, beside what other programs add
-    own_scatter = attrgetter("error" if is_speed else "speed_error")
-    several = ((each, mean) for each, mean in ((best, speed), (own, own_speed)) if each.readings > 1)
-    run_scatter = max((own_scatter(each) / mean * sqrt(each.readings) for each, mean in several), default=0.0)
-    relative = max(error / speed, run_scatter / sqrt(best.readings))
-    own_relative = max(own_error / own_speed, run_scatter / sqrt(own.readings))
-    return Quantity(speed, relative * speed).divided_by(Quantity(own_speed, own_relative * own_speed))
+        return Quantity(times)
+    relative_errors = ((error / speed, best.readings), (own_error / own_speed, own.readings))
+    # the mean of n runs has the scatter of one run, divided by √n, as its error
+    run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
+    relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
+    return Quantity(times, times * hypot(*relative, _disturbance(best.possible_loss, own.possible_loss)))
+
+
+def _disturbance(loss: float, own_loss: float) -> float:
+    """Return the relative standard error of a ratio of speeds that other programs may have made too small.
+
+    Without them, each speed may be up to `1 + loss` times as large. All factors up to there are taken as equally
+    likely, and that of one config says nothing of the other's: waits may cost a training much or nothing. So the error
+    has the standard deviation of each factor, relative to its mean, and the ratio of the two means.
+    """
+    means = 1.0 + loss / 2.0, 1.0 + own_loss / 2.0
+    scatter = (width / sqrt(12.0) / mean for width, mean in zip((loss, own_loss), means, strict=True))
+    return hypot(*scatter, log(means[0] / means[1]))
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
@@ -110,23 +120,52 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
     """
     if why := view.unlike_best(own) or view.failed_again_text:  # each is a sentence, or None
         yield f"the gain is unknown: {why}"
-    if view.loaded_text:
-        yield view.loaded_text
+    yield from filter(None, [view.loaded_text, view.slowing_text])
     if own is None or view.best is None:
         return
-    pause_notes = _pause_notes(own, view.best)
-    has_both_shares = all(_step_share(config) for config in (own, view.best))
-    if pause_notes and not has_both_shares:
-        yield f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
+    yield from unseen(own, view.best, name)
     if own.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
     yield from _later_start(own, view.best, name)
-    if not pause_notes:
+    if not _pause_notes(own, view.best):
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
+def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
+    """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
+
+    These are passes over the data after the first one, and pauses such as evaluations. `name`: that of `own` in words.
+    """
+    own_passes, best_passes = (_passes(config) for config in (own, best))
+    if own_passes == 0 and best_passes:
+        cached = (
+            f"if later passes find the data in a cache, {name} is faster than that, and may be faster than the best"
+        )
+        yield f"{name} was measured in its first pass over the data alone: {cached}"
+    shares = [_step_share(own), _step_share(best)]
+    pause_notes = _pause_notes(own, best)
+    if not pause_notes or all(shares):
+        return
+    text = f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
+    speeds = [own.samples_per_s, best.samples_per_s]
+    pauses_s = [(1 / share - 1) / speed for share, speed in zip(shares, speeds, strict=True) if share and speed]
+    if pauses_s and all(speeds):  # the seconds of pauses for each sample, of the config whose pauses are known
+        own_s, best_s = (1 / speed + pauses_s[0] for speed in speeds if speed)
+        text += f"; if both pause alike, the best is {own_s / best_s:.2f} times as fast"
+    yield text
+
+
+def _passes(config: Standing) -> int | None:
+    """Return the most passes over the data that a probe of a config has seen to the end; None if they are unknown."""
+    counted = [trial.probe.training.passes for trial in config.trials if trial.probe.training]
+    return max((passes for passes in counted if passes is not None), default=None)
+
+
 def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield a sentence with the gain of a whole training; none where the pauses of one of the configs are unknown."""
+    """Yield a sentence with the gain over a whole training, its pauses included; nothing where pauses are unknown.
+
+    `gained`: the gain of the config `best` over the config `own`, which a person calls `name`.
+    """
     if gained.overall and gained.times:
         times = with_error(gained.times, gained.error, 2)
         texts = [f"over the whole training the best is {times} times as fast as {name}"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain
+from tuner.export.speed_gain import BestGain, gain, unseen
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
-from tuner.search.standing import Standing, ended
+from tuner.search.standing import Standing
 from tuner.study import LADDER, Config, rung_of
 
 
@@ -114,7 +114,10 @@ def summary(case: CaseView) -> CaseSummary:
     counts, chosen = case.counts, case.chosen
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
-    successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]
+    gained = gain(case)
+    name = "your command" if case.record.trainer_name == "command" else "the default"
+    not_seen = unseen(case.default, case.best, name) if gained and case.default and case.best else ()
+    successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
         status=case.status,
@@ -130,12 +133,12 @@ def summary(case: CaseView) -> CaseSummary:
         instead_of=_row(case, chosen.instead_of if chosen else None),
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
-        gain=gain(case),
+        gain=gained,
         faster=_row(case, case.rival),
         fastest=_row(case, case.faster_than_busiest),
         race=case.race_with_faster,
         stopped=case.stopped,
-        doubts=case.doubts,
+        doubts=(*case.doubts, *not_seen),
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
         probe_s=case.probe_s,

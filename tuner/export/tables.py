@@ -15,7 +15,6 @@ from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
 from tuner.probe import METRICS
 from tuner.records.trial import OK, TrialRecord, pooled
-from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import FILES, INVERSES, LADDER, VARIANT, Case
 
@@ -76,7 +75,7 @@ _OF_DEVICE = {
 
 def race_row(case: CaseView) -> Row:
     """Return the cells about the winner of a case's race; empty where there was none."""
-    winner = next(iter(standings(case.race_by_config)), None)  # the configs come with the best score first
+    winner = next(iter(case.race_standings), None)
     if winner is None or winner.mean is None:
         return {}
     return {

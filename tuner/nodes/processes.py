@@ -1,7 +1,7 @@
 """A plan that runs on all nodes of a trial: the messages of their watchers become the output of one trainer.
 
-A watcher is a process on a node, which runs the node's part of the plan and tells what it sees: see `agent`. A watcher
-is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
+A watcher is a process on a node, which runs the node's part of the plan and reports what the part does: see `agent`. A
+watcher is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
 """
 
 import math
@@ -217,8 +217,8 @@ class NodeProcesses(StartedProcess):
     def exit_code(self) -> int | None:
         """Return the exit code of the node that failed first, or 0 if all have ended without a failure; otherwise None.
 
-        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that the others can tell
-        of theirs. Before `end`, it is also None if a node is lost: the caller reads `lost`, which tells more.
+        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that others can report
+        failures, too. Before `end`, it is also None if a node is lost: the caller reads `lost`, which says more.
         """
         grace_is_over = self._clock.now() - self._failed_s > LEAVE_S
         if grace_is_over:

@@ -4,7 +4,7 @@ A watcher is a process of the tuner's own on a node: see `agent`. It runs the no
 requests, each as one line, to the standard input of `srun`; an empty line is a sign of life. The watcher answers with
 JSON lines through the output of `srun`. So no port is opened for it, and no file is waited for.
 
-The clocks of nodes differ. Each message tells the time on its node's clock, and the fastest message tells by how much
+The clocks of nodes differ. Each message has the time on its node's clock, and the fastest message shows by how much
 that clock is behind ours; the error is the time that this message travelled.
 """
 

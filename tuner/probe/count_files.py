@@ -91,7 +91,7 @@ class MergedCounts:
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
 
     def _new_messages(self, is_paused: bool) -> list[str]:
-        """Return the messages that follow from the newest lines; `is_paused`: whether one of them tells of a pause.
+        """Return the messages that follow from the newest lines; `is_paused`: whether one of them is about a pause.
 
         - New ends of iterations, and the counts of the training so far.
         - Once, that the training has begun.

@@ -60,8 +60,8 @@ def is_rounded(text: str) -> bool:
 class EpochCounter:
     """Continues a count when the printed count starts again, for example at a new epoch.
 
-    Progress bars are told apart by their ends. A bar that begins in the middle of the bar that counts is left out. If a
-    bar with another end follows a bar that has come to its end, nothing says which of the two trains.
+    Progress bars differ by their ends. A bar that begins in the middle of the bar that counts is left out. If a bar
+    with another end follows a bar that has come to its end, nothing says which of the two trains.
 
     Several ranks may print the same count. Then a rank may still print the end of an epoch after another rank has begun
     the next one. Such late lines are left out.
@@ -105,7 +105,7 @@ class EpochCounter:
             epoch: the number of the epoch, if the trainer prints it.
             end: the last count of an epoch, if the trainer prints it.
         """
-        # where epochs are numbered, bars need not be told apart
+        # where epochs are numbered, bars need not be distinguished
         if epoch is None and not self._is_of_counting_bar(printed, end):
             return None
         if self._first is None:
@@ -190,7 +190,7 @@ class EpochCounter:
 EVALUATES = re.compile(
     r"(?i)(?<![a-z])(?:test|testing|val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|sanity)(?![a-z])"
 )
-"""Words of lines that tell of an evaluation."""
+"""Words of lines about an evaluation."""
 _PREPARES = re.compile(
     r"(?i)\W*(?:train: )?(?:running )?(?:map|filter|load(?:ing)?|download(?:ing)?|fetching|resolving|extracting"
     r"|scanning|generating|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
@@ -202,7 +202,7 @@ def is_of_other_work(name: str, after: str) -> bool:
     """Return whether a progress bar is that of a preparation or an evaluation, whose steps are no iterations.
 
     Args:
-        name: the text before the count. More than three words may tell of an evaluation that is over.
+        name: the text before the count. More than three words may be about an evaluation that is over.
         after: the text after the count. The bars with which `datasets` prepares its data count `examples/s`.
     """
     is_short = len(re.findall("[A-Za-z]{2,}", name)) <= 3

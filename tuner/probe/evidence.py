@@ -108,9 +108,9 @@ class RootCauses:
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output: follow the tracebacks in it, and keep the exception at the end of each.
+        """Add one line of the output: it begins, continues or ends a traceback of its writer, or none of these.
 
-        `rank` is the rank that wrote the line; None if that is not known.
+        The exception at the end of each traceback is kept. `rank` is the rank that wrote the line; None if unknown.
         """
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
@@ -121,10 +121,10 @@ class RootCauses:
         # a frame alone begins a traceback, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
-            if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
+            if not (stream and stream.is_linked):  # a new chain, perhaps of a child process with the writer's prefix
                 self._current_keys[writer] = writer + self._named_children.pop(writer, "")
                 stream = self._streams.setdefault(self._current_keys[writer], _Stream())
-            stream.is_consequence = stream.is_consequence and stream.is_linked  # then it goes on with the last chain
+            stream.is_consequence = stream.is_consequence and stream.is_linked  # a new chain is no consequence yet
             stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
@@ -148,9 +148,9 @@ class RootCauses:
     def root_cause(self) -> Clue | None:
         """The exception that began the crash; None without one.
 
-        It is the earliest of the last exceptions of each process: a process has survived its earlier ones. Exceptions
-        that followed from the end of another process are left out. So is each that came more than `SURVIVED_S` before
-        the next one: its process has survived it, too.
+        Only the last exception of each process counts, because the process has survived its earlier ones, and only if
+        it did not follow from the end of another process. Of these, the earliest began the crash. But where the next
+        one comes more than `SURVIVED_S` later, the process has survived the earlier one, too.
         """
         earliest: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
@@ -176,7 +176,7 @@ class RootCauses:
 
 
 _TORCHRUN_ENDS = re.compile(r"torch[./]distributed[./]elastic\b.*(?:closing signal|failed \(exitcode)")
-"""Matches the lines with which torchrun tells that a rank has ended; its own `ChildFailedError` follows."""
+"""Matches the lines with which torchrun reports that a rank has ended; its own `ChildFailedError` follows."""
 
 
 def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
@@ -213,7 +213,7 @@ class Evidence:
         r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
         r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
     )
-    """Matches lines with which a rank, or the process that has spawned it, tells of its death."""
+    """Matches lines with which a rank, or the process that has spawned it, reports the rank's death."""
     _FATAL = re.compile(
         r"Traceback \(most recent call last\)|^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH)
     )
@@ -324,7 +324,7 @@ class Evidence:
             if was_killed_later or (kind is FailureKind.NCCL and self.cause):
                 continue
             lines = [clue.text for clue in clues]
-            # a line that says how much memory was requested tells most
+            # a line that says how much memory was requested is the most useful
             detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
             return Failure(
                 kind=kind,

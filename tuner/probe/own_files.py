@@ -168,7 +168,7 @@ class Copies:
     def _date_index(self) -> None:
         """Set the index's time of change to when the trainer would have ended if this tuner were killed now.
 
-        So after a kill, `restore` can tell the trainer's files from those that the person wrote later.
+        So after a kill, `restore` can distinguish the trainer's files from those that the person wrote later.
         """
         end_s = time.time() + self._ended_within_s
         os.utime(self._store.path / "index", (end_s, end_s))
@@ -295,7 +295,7 @@ def _is_shared(folder: Path) -> bool:
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
     """Yield the folders into which a command may write: those of `--out DIR`, `--out=DIR` or `train.out=DIR`.
 
-    Only flags and settings count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is
+    Only flags and settings count whose name is about saving: see `_SAVES`. For a path that does not exist yet, it is
     the folder around it.
     """
     for previous_word, word in pairwise(("", *command)):

@@ -179,7 +179,7 @@ class Process(StartedProcess):
 
     @property
     def left(self) -> str | None:
-        """The processes that still run after `end`, or their guard if it tells none; None when there are none."""
+        """The processes that still run after `end`, or their guard if it names none; None when there are none."""
         if self._given_up_at_s is None or self.exit_code() is not None:
             return None
         return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"

@@ -66,7 +66,7 @@ class ProgressReader:
     COUNTS = ("iteration", "samples")
     """The groups of counts that may start again at each epoch."""
     SAVES = re.compile(r"(?i)(?<![a-z])(?:checkpoint|saving|saved)")
-    """Words of lines that tell of a checkpoint."""
+    """Words of lines about a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         """Begin before the first line, and divide the patterns into those of marks and those of scores."""
@@ -93,7 +93,7 @@ class ProgressReader:
         self.doubt: str | None = None
         """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
         self.pause: Pause | None = None
-        """The pause that lines since the last report tell of, such as an evaluation; None without one."""
+        """The pause, such as an evaluation, that lines since the last report are about; None without one."""
         self.counts_inside = False
         """Whether iterations and samples are counted inside the training."""
         self._trainer_reports = False
@@ -195,7 +195,7 @@ class ProgressReader:
         return Thin(from_s, trained_per_s) if began_s <= from_s < t_s else None
 
     def _note_pause(self, text: str) -> None:
-        """Note the pause, such as an evaluation, that the words of a printed line tell of.
+        """Note the pause, such as an evaluation, that a printed line is about by its words.
 
         Of several pauses since the last report, the first one stays.
         """

@@ -139,7 +139,7 @@ class Thin(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Something beside training within an iteration, as the output tells; it counts only if the iteration was long."""
+    """Something beside training within an iteration, as the output says; it counts only if the iteration was long."""
 
     what: str
     """Such as `an epoch's end`."""
@@ -165,7 +165,7 @@ class Progress:
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None
-    """What else the trainer did in the iteration, as its output tells; None if nothing."""
+    """What else the trainer did in the iteration, as its output says; None if nothing."""
     begins_anew: bool = False
     """Whether no earlier report counts any more, because counting inside the training has begun."""
 
@@ -193,7 +193,7 @@ class DeviceSample:
     dram_pct: float | None = None
     mem_used_mib: float | None = None
     mem_peak_mib: float | None = None
-    """The largest memory in use so far; None if the system does not tell it."""
+    """The largest memory in use so far; None if the system does not report it."""
     mem_total_mib: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
@@ -319,7 +319,7 @@ class ProbeNumbers:
     busy_spread_pct: float | None = None
     """The spread between the busy shares that the ranks report."""
     alloc_retries: int | None = None
-    """The allocator retries of all ranks; None if nothing tells them."""
+    """The allocator retries of all ranks; None if nothing reports them."""
     devices: tuple[DeviceSummary, ...] = ()
     failure: Failure | None = None
     stopped: str | None = None
@@ -352,7 +352,7 @@ class ProbeNumbers:
 
     @property
     def numbered_iterations(self) -> float | None:
-        """The window's iterations as the trainer numbers them, which may tell several at once; None if unknown."""
+        """The window's iterations by the numbers of the trainer, which may report several at once; None if unknown."""
         if self.iterations_per_s is None or self.trained_s is None:
             return None
         return self.iterations_per_s * self.trained_s

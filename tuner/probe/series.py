@@ -104,7 +104,7 @@ class SamplingRecorder:
 
 
 def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
-    """Return the number of the first tick after `tick` that still lies ahead when `elapsed_s` seconds have passed."""
+    """Return the number of the first tick after `tick` that is still to come, `elapsed_s` seconds after the origin."""
     return max(tick, math.floor(elapsed_s / interval_s)) + 1
 
 

@@ -1,7 +1,7 @@
 """Sessions: one started trainer serves one probe after another, which saves its start; each such probe is a run.
 
 A plan is warm if a session can serve it, and otherwise cold. `tuner.progress` describes the protocol: the trainer asks
-for requests, reports each iteration of a run, and tells when the run is done.
+for requests, reports each iteration of a run, and reports the end of the run.
 """
 
 import json

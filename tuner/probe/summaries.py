@@ -207,7 +207,7 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to tell a leak from recurring peaks.
+    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to distinguish a leak from recurring peaks.
 
     A leak raises the least memory of each part. A longer batch or an evaluation does not: it shows in the largest
     memory of the parts in which it comes.
@@ -513,44 +513,35 @@ SAMPLED = "sampled_power"
 """The source of energy of a device without a counter of its own: power that was sampled."""
 
 
-class EnergyReading(NamedTuple):
-    """A reading of a counter of energy."""
-
-    t_s: float
-    energy_j: float
-
-
 def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
     """Return a function that returns one device's mean power over a window in watts, by its own counter of energy.
 
     None if the device has no counter, or if the counter stands still or falls. Each piece of a window is weighted by
     the seconds of training that it stands for.
     """
-    readings = [EnergyReading(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
-    falls = any(later.energy_j < earlier.energy_j for earlier, later in pairwise(readings))
-    if falls or len(readings) < 2 or readings[-1].energy_j <= readings[0].energy_j:
+    known = [(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
+    times_s, energies_j = [t_s for t_s, _ in known], [energy_j for _, energy_j in known]
+    if len(known) < 2 or energies_j != sorted(energies_j) or energies_j[-1] <= energies_j[0]:
         return None
+
+    def energy_at(t_s: float) -> float:
+        """Return the counter in joules at a time between two readings, interpolated linearly."""
+        place = min(max(bisect_right(times_s, t_s), 1), len(known) - 1)
+        share = (t_s - times_s[place - 1]) / (times_s[place] - times_s[place - 1])
+        return energies_j[place - 1] + (energies_j[place] - energies_j[place - 1]) * share
 
     def power_w(window: Window) -> Quantity | None:
         """Return the mean power over a window."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces:
-            begin_s, end_s = max(piece.begin_s, readings[0].t_s), min(piece.end_s, readings[-1].t_s)
+            begin_s, end_s = max(piece.begin_s, times_s[0]), min(piece.end_s, times_s[-1])
             if end_s > begin_s:
-                piece_w = (_energy_at(readings, end_s) - _energy_at(readings, begin_s)) / (end_s - begin_s)
+                piece_w = (energy_at(end_s) - energy_at(begin_s)) / (end_s - begin_s)
                 trained_s += piece.trained_s
                 energy_ws += piece.trained_s * piece_w
         return Quantity(energy_ws / trained_s) if trained_s else None
 
     return power_w
-
-
-def _energy_at(readings: Sequence[EnergyReading], t_s: float) -> float:
-    """Return a counter in joules at the time `t_s`, interpolated linearly between its readings."""
-    place = min(max(bisect_right(readings, t_s, key=attrgetter("t_s")), 1), len(readings) - 1)
-    before, after = readings[place - 1], readings[place]
-    share = (t_s - before.t_s) / (after.t_s - before.t_s)
-    return before.energy_j + (after.energy_j - before.energy_j) * share
 
 
 def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], trained_s: float) -> Quantity | None:

@@ -215,7 +215,7 @@ class Watch:
         had_died = {
             ProbeEnd.HANG: self.evidence.fatal_t_s is not None,  # the silence confirms even a line that may be harmless
             ProbeEnd.OUT_OF_TIME: self.evidence.is_certain,  # the ranks that write on may have survived any other line
-            ProbeEnd.EXITED: bool(self.evidence.reported),  # otherwise the exit code tells how it ended
+            ProbeEnd.EXITED: bool(self.evidence.reported),  # otherwise the exit code decides
         }
         if had_died.get(end):
             end = ProbeEnd.FATAL
@@ -229,7 +229,7 @@ class Watch:
             return None
         if lost is not None and not out_of_memory:
             return unreadable(lost)
-        if oom_kills and (shown is None or shown.rule == KILLED):  # the kernel's count tells who has killed
+        if oom_kills and (shown is None or shown.rule == KILLED):  # by its count, the kernel has killed it
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         is_silent = self._first_line_s is None and not in_session
         without_progress = self._without_progress(end, finished, is_silent)
@@ -357,7 +357,7 @@ class Watch:
     def _is_stalled(self, now_s: float, factor: float) -> bool:
         """Return whether no line has come for long, or no iteration for `factor` median iterations.
 
-        Without a known length of an iteration, only lines count. While a trainer tells of a pause, such as an
+        Without a known length of an iteration, only lines count. While a trainer reports a pause, such as an
         evaluation, it may be without an iteration for at least `silence_seconds`.
         """
         limits, usual_s = self._limits, self._median_iteration_s()

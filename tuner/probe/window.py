@@ -30,7 +30,7 @@ class Mark:
     thin: Thin | None = None
     """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
     pause: Pause | None = None
-    """What else the trainer may have done in the iteration; None if nothing tells of it."""
+    """What else the trainer may have done in the iteration; None if no output says so."""
     pause_s: float = 0.0
     """The seconds at the beginning of the iteration in which nothing was trained."""
 
@@ -89,7 +89,7 @@ class Marks:
 
 
 def _mark(reports: Sequence[Progress], ranks: int) -> Mark:
-    """Return the mark of an iteration that its ranks have reported; it has samples only if all ranks tell them."""
+    """Return the mark of an iteration that its ranks have reported; it has samples only if all ranks report them."""
     counts = [report.samples for report in reports if report.samples is not None]
     thin_parts = [report.thin for report in reports if report.thin is not None]
     return Mark(
@@ -336,9 +336,9 @@ def _last_at_same_time(marks: Sequence[Mark], begin: int) -> int:
 def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
     """Return the marks with the seconds of their pauses: ends of epochs, evaluations and checkpoints.
 
-    Usual iterations are those of whose end the output tells no pause. An iteration with a pause counts as paused if it
+    An iteration is usual if the output says nothing about a pause in it. Any other iteration counts as paused if it
     takes more than 1.5 times as long as the longest usual one, and half a second more than the usual mean (chosen). Its
-    pause is what it takes beyond this mean. With less than twice as many usual iterations as others, nothing shows what
+    pause is what it takes beyond this mean. With less than twice as many usual iterations as others, it is unknown what
     is usual, and the marks are returned as they are.
     """
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -128,13 +128,21 @@ class TrialRows(NamedTuple):
     """Its rows in each further table."""
 
 
-def trials_with_rows(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[TrialRows]:
+def trials_with_rows(
+    execute: Callable[[Any], Rows], queries: TrialQueries, unread: Container[str] = ()
+) -> Iterator[TrialRows]:
     """Return an iterator over the wanted trials in the order of their ids, each with its rows of each further table.
 
-    All queries run at once, before the first trial is asked for. `execute`: returns all rows of an SQLAlchemy query.
+    All queries run at once, before the first trial is asked for.
+
+    Args:
+        execute: Returns all rows of an SQLAlchemy query.
+        queries: The queries of the wanted trials.
+        unread: The states of trials whose rows in further tables may be missing.
     """
     trials = execute(queries.trials)
-    tables = [grouped(execute(query), attrgetter("trial_id")) for query in queries.tables] if trials else []
+    needed = queries.tables if any(trial.state not in unread for trial in trials) else ()
+    tables = [grouped(execute(query), attrgetter("trial_id")) for query in needed]
     return (TrialRows(trial, [rows.get(trial.trial_id, ()) for rows in tables]) for trial in trials)
 
 

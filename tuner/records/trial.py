@@ -258,28 +258,31 @@ class TrialRecord:
         return self.state == COMPLETE and bool(self.values) and not self.is_barred
 
 
-def widened(value: float, error: float | None, *readings: Iterable[DeviceSummary]) -> float | None:
-    """Return the standard error of a mean of readings to print: wider than its own if other programs disturbed them.
+def widened(value: float, error: float | None, loss: float) -> float | None:
+    """Return the standard error of a value to print: wider where other programs may have made the value too small.
 
-    Without its waits for a processor that other programs used, a reading may be up to `1 / (1 - delayed)` times as
-    large. Each size up to there is taken as equally likely, so the standard error is the largest difference divided by
-    √3. Other programs mostly disturb all readings of a config alike, so more readings do not reduce this error.
+    Without them, the value may be larger by up to `loss` times itself. All sizes up to there are taken as equally
+    likely, so the standard error is the largest difference divided by √3 (uniform distribution).
 
     Args:
-        value: The mean of the readings.
+        value: The value, which may be the mean of several readings.
         error: Its own standard error; None, which is also returned then, where it is unknown.
-        readings: For each reading, what the devices did meanwhile, with their waits.
+        loss: The `possible_loss` of the reading, or its mean over the readings. More readings do not reduce it, because
+            other programs mostly disturb all readings of a config alike.
     """
-    return None if error is None else math.hypot(error, value * fmean(map(_disturbance, readings)))
+    return None if error is None else math.hypot(error, value * loss / math.sqrt(3.0))
 
 
-def _disturbance(devices: Iterable[DeviceSummary]) -> float:
-    """Return the relative standard error of a reading whose ranks waited for a processor that other programs used."""
+def possible_loss(devices: Iterable[DeviceSummary]) -> float:
+    """Return by how many times itself a reading may be larger without the waits for a processor that others used.
+
+    `devices`: what the devices did meanwhile, with these waits.
+    """
     delayed = (of_known(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
     if delayed < 0.02:  # usual on a machine that runs nothing else
         return 0.0
     delayed = min(delayed, 0.9)  # nothing is known of a rank that hardly runs (chosen)
-    return delayed / (1.0 - delayed) / math.sqrt(3.0)
+    return delayed / (1.0 - delayed)
 
 
 def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:

@@ -14,6 +14,8 @@ _FORM = "sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
 
 DATABASE = "study.db"
 """The file name of a study's default database."""
+STUDY_FILE = "study.yaml"
+"""The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
 REPLAYED = "-replay"
 """The end of the name of the folder that has a replay's results."""
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
-from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import launched, rung_of
 
@@ -90,7 +89,7 @@ def curves(case: CaseFacts) -> Picture | None:
     if not any(run.curve for run in case.view.race):
         return None
     data: list[Trace] = []
-    for place, standing in enumerate(standings(case.view.race_by_config)):  # the best config first
+    for place, standing in enumerate(case.view.race_standings):
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1.5}
         for number, run in enumerate(standing.runs):
             data.append(
@@ -176,7 +175,7 @@ def _hover_text(point: Standing) -> str:
 
 
 def level_line(at: float, words: str) -> dict[str, Any]:
-    """Return a level line over the whole picture, and the words on it, as parts of a layout."""
+    """Return the parts of a layout that draw a horizontal line across the picture at a value, with words on it."""
     line = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": at, "y1": at}
     place = {"x": 1, "y": at, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
     style = {"color": THIRD, "width": 2, "dash": "dash"}

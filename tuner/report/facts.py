@@ -257,7 +257,7 @@ def result(case: CaseFacts) -> Headline:
         why = sessions or "; ".join(export.doubts(case.view, default, name))
         return Headline(value, paragraph([why, *of_best] if why else of_best))
     text, below = _gain_headline(objective, case.summary.gain, name)
-    return Headline(text, paragraph(filter(None, [below, sessions, *of_best])))
+    return Headline(text, paragraph(filter(None, [below, sessions, *export.unseen(default, best, name), *of_best])))
 
 
 def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline:

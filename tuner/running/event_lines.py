@@ -100,10 +100,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
 
 
 def _best_so_far(event: events.ProbeEnded) -> str:
-    """Return words that say that the trial's config is the best so far, and its mean if it was measured again.
-
-    Empty if another config is the best.
-    """
+    """Return a clause if the trial's config is the best so far, with its mean of several trials; otherwise ""."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"

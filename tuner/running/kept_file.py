@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.export import printable, write_files
+from tuner.records.urls import STUDY_FILE
 from tuner.study import exposed, find, stands_in
 
 if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
-STUDY_FILE = "study.yaml"
-"""The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
 _COPIED = "# a copy of "
 """The beginning of a copy's remark, a comment that says of which file it is a copy, and where tuner ran."""
 

@@ -138,11 +138,11 @@ class CaseWork:
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
     def _next_trial(self) -> OwnTrial | None:
-        """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
+        """Begin the next trial and return it; None when none may begin.
 
-        The case is over at its target, or when the strategy has nothing left. While other workers run the last probes
-        of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes over what
-        the workers leave.
+        None may begin once the case is over, at its target or because the strategy has nothing left, and after the user
+        has interrupted. While other workers run the last probes of the case, another probe may still be needed. A job
+        with `wait` waits for their ends, and ends the trials of workers that are gone, to probe their configs again.
         """
         while not self._job.interrupted():
             if trial := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
@@ -216,7 +216,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     if job.wait is None:
         return outcomes
 
-    # Return to the cases whose last trials other workers ran: wait for their probes, and take over what they leave.
+    # Return to the cases whose last trials other workers ran: wait for these, and probe what is then still needed.
     for place, outcome in enumerate(outcomes):
         if outcome.ending is events.Ending.ELSEWHERE and not job.interrupted():
             later = _optimize_case(job, outcome.case)

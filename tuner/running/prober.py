@@ -147,7 +147,7 @@ class RealProber:
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session holds more memory than after its first probe, or whether that is unknown."""
+        """Return whether the open session holds more memory than after its first probe; True if that is unknown."""
         try:
             occupancy = self._occupied() if self.open_session else []
         except DeviceError:

@@ -141,9 +141,9 @@ class Probing:
         """
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
-        if failed and result.warm:
-            self._failed_sessions += 1
-        elif failed or result.warm:
+        if result.warm:
+            self._failed_sessions = self._failed_sessions + 1 if failed else 0
+        elif failed:
             self._failed_sessions = 0
 
     def _judge(self, result: probe.ProbeResult, trial: OwnTrial) -> Verdict:
@@ -235,7 +235,7 @@ class Probing:
         return StoredProbe(result, history)
 
     def _probes_left(self, expected: float | None, finished: int) -> float | None:
-        """Return how many probes are left until the search probably ends; None if nothing tells.
+        """Return how many probes are left until the search probably ends; None if that is unknown.
 
         The search ends by itself, or at its target number of finished trials, whichever comes first.
 
@@ -258,7 +258,7 @@ class Probing:
         None if the number of probes or their usual length is unknown, or if probes take no time.
 
         Args:
-            probes: The probes that are left; None if nothing tells their number.
+            probes: The number of probes that are left; None if that is unknown.
             history: The trials of the study, which tell how long a probe usually takes.
             workers: The number of processes that share the probes, this one included.
         """

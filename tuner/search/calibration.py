@@ -129,7 +129,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     ladder, usual_config = str(space.ladder), usual(space)
     observed = Observed(trials, ladder=ladder)
     known_shares, known_s = (observed.known_amounts(amount, space) for amount in (MEMORY_SHARE, START_S))
-    # the errors and deviations of logarithms (chosen)
+    # the errors and deviations are those of logarithms
     memory_model = fitted_after_siblings(space, known_shares, error=0.02, choice_deviation=0.1)
     start_model = fitted_after_siblings(space, known_s, error=0.1, choice_deviation=0.0)
 

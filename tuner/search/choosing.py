@@ -121,11 +121,6 @@ class History:
         """Facts about the machine and the script of the newest measurement, such as its driver; empty without any."""
         return self.complete[-1].probe.facts if self.complete else {}
 
-    @property
-    def incumbent(self) -> float | None:
-        """The best mean so far, which a running probe must beat; None with several objectives."""
-        return None if len(self.signs) > 1 else standing.incumbent(self.records)
-
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""
         return standing.best(self.records, defaults)
@@ -235,13 +230,12 @@ class History:
             The config; None where both can be compared as they are.
         """
         own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
-        newest = [trial for trial in self._ended if trial.probe.others_pct is not None][
-            -1:
-        ]  # shows how busy others are now
-        for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
+        with_others = [trial for trial in self._ended if trial.probe.others_pct is not None]
+        newest = with_others[-1:]  # shows how busy other programs are now
+        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue
-            was_busier = other is not None and bool(standing.much_busier(subject.trials, other.trials))
+            was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
             is_calm_now = bool(standing.much_busier(subject.trials, newest))
             if standing.far_apart(subject.trials) or (was_busier and is_calm_now):  # 1 or 2
                 return subject.config
@@ -262,8 +256,8 @@ class History:
         whether the own config or the best of the others is better. Only readings by the plain command are compared.
         """
         own_standing = self._cold.get(launch_digest(own))
-        others = [measured for measured in self._cold.values() if measured is not own_standing]
-        rival = max(others, key=attrgetter("value"), default=None)
+        rivals = [measured for measured in self._cold.values() if measured is not own_standing]
+        rival = max(rivals, key=attrgetter("value"), default=None)
         if own_standing is None or rival is None:
             return None
         was_disturbed = own_standing.readings == 1 and own_standing.widened_error != own_standing.error
@@ -391,7 +385,7 @@ class Strategy:
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next.
 
-        If a probe of the config has failed by itself, its retry runs outside any session, which may have caused that.
+        A config that failed by itself is probed outside any session now: the session may have caused the failure.
         """
         answer = first_answer(self.choosers, history, price) or Done(reason=ALL_PROBED)
         if isinstance(answer, Choice) and history.failed_before(answer.config):

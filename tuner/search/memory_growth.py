@@ -238,8 +238,8 @@ class Rising:
     def rise_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
         """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` random rises.
 
-        The probability of growth is the share of the draws in which memory grows. In all draws, records raise it.
-        Growth also raises a peak that comes again, from the time on at which it first came.
+        Memory grows in a share of the draws, which is the probability of growth. In all draws, records raise it. Growth
+        counts from `peak_s` on: if what caused the peak recurs, such as an evaluation, all growth since then is added.
 
         Args:
             until_s: The end, in seconds after the first mark.

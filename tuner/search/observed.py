@@ -5,7 +5,7 @@ A sibling is a similar case that was searched before. A rung is a value of the p
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -13,9 +13,8 @@ from tuner.probe import FailureKind
 from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
-from tuner.search.standing import eligible, is_failure
+from tuner.search.standing import counts_against_config, eligible
 from tuner.search.trials import typed_trial
-from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
 _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
@@ -24,11 +23,8 @@ _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(
 What the size of a minibatch does to this time is unknown, as is the effect of a command's own parameters. So this holds
 of no other ladder.
 """
-_NEEDS: Mapping[Any, Need] = {
-    FailureKind.HOST_OOM: HOST_MEMORY,
-    FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # mostly of the start
-}
-"""Failure that shows where memory or time ends → what the need for memory or time depends on."""
+_TIME_OF_START = Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"})
+"""The time of the start: more environments never shorten it, and neither epochs nor minibatches change it."""
 
 Cost = tuple[Config, Mapping[str, float]]
 """A config, and what a probe of it took: see `tuner.records.trial.cost`."""
@@ -171,18 +167,18 @@ class Observed:
         is_by_tuner = trial.probe.digest or trial.retry
         if failure is None and trial.state in FINISHED and not is_by_tuner:
             failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
+        need = None
         if failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
+            need = Need(ignored=self.memoryless)
         elif failure == FailureKind.HOST_OOM:
             self.host_ran_out.append(config)
-        need = _NEEDS.get(failure)
-        if failure == FailureKind.GPU_OOM:
-            need = Need(ignored=self.memoryless)
-        if failure == FailureKind.TOO_SLOW and trial.failed_after_start:
-            need = _TIME_OF_ITERATIONS
+            need = HOST_MEMORY
+        elif failure == FailureKind.TOO_SLOW:
+            need = _TIME_OF_ITERATIONS if trial.failed_after_start else _TIME_OF_START
         if need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
             self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
-        elif is_failure(failure) and failure not in SAYS_NOTHING:
+        elif counts_against_config(failure):
             self.failed.append(config)
 
 

@@ -152,7 +152,11 @@ class ResourceModel:
             self._learn(error)
 
     def _learn(self, error: float) -> None:
-        """Fit the parameters, widen the `error` of a measurement by the misfit, and compute their covariance."""
+        """Fit the parameters, and compute their covariance.
+
+        `error`: the standard error of a measurement. It is multiplied by the misfit, the root mean square of the
+        standardised residuals, where that is above 1.
+        """
         self._error = error
         self._fitted = self._most_probable()
         means, slopes = self._logarithms(self._fitted, self._measured)
@@ -348,7 +352,7 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
     """Return the memory and the speed that are expected of each config, by the trials that ran.
 
     Memory and the time of an iteration are each predicted by a `ResourceModel`: a fixed part, and a part that grows
-    with the rung. The speed follows from the time. The settings of the models are chosen.
+    with the rung. The speed follows from the time.
     """
     ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
     ladder = ladder_of(space)

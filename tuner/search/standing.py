@@ -16,8 +16,8 @@ from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
-from tuner.probe import Change, DeviceSummary, FailureKind, error_of_mean, of_known
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, widened
+from tuner.probe import Change, FailureKind, error_of_mean, of_known
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, possible_loss, widened
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
@@ -78,17 +78,17 @@ class Standing:
 
         Choices between configs are made by `error`.
         """
-        return widened(self.value, self.error, *self._devices)
+        return widened(self.value, self.error, self.possible_loss)
 
     @property
     def widened_speed_error(self) -> float | None:
         """The standard error of `samples_per_s` to print: see `widened_error`."""
-        return widened(self.samples_per_s or 0.0, self.speed_error, *self._devices)
+        return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
 
     @property
-    def _devices(self) -> list[Sequence[DeviceSummary]]:
-        """What the devices did during each reading."""
-        return [trial.probe.devices for trial in self.trials]
+    def possible_loss(self) -> float:
+        """By how many times themselves the means may be larger without waits for a processor that others used."""
+        return fmean(possible_loss(trial.probe.devices) for trial in self.trials)
 
     @property
     def is_warm(self) -> bool:
@@ -344,6 +344,15 @@ def is_failure(kind: str | None) -> bool:
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
+def counts_against_config(kind: str | None) -> bool:
+    """Return whether a probe failed by itself, and its config may be the cause; otherwise it is simply probed again."""
+    return is_failure(kind) and kind not in _WITHOUT_BLAME
+
+
+_WITHOUT_BLAME = {kind for kind in FailureKind if kind.says_nothing}
+"""The failures that show nothing about a config."""
+
+
 def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 
@@ -573,8 +582,8 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
+    # 3
     for trials, rivals in ((first, second), (second, first)):
-        # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:

@@ -21,8 +21,8 @@ from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
 from tuner.search.samplers import Drawn, seeds_first, siblings_first
-from tuner.search.standing import eligible, incumbent
-from tuner.search.trials import since_mended, typed_trial
+from tuner.search.standing import eligible
+from tuner.search.trials import incumbent
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
 
 
@@ -160,7 +160,7 @@ class GuardedPruner(BasePruner):
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
-        best = incumbent(map(typed_trial, since_mended(study)))
+        best = incumbent(study)
         if best is None:  # no config has been measured
             return False
         patience = trial.params.get(PATIENCE, self._patience)

@@ -4,7 +4,7 @@ A trial is Optuna's record of a probe, which is one short run with one config. T
 how much memory a config needs, and its values are the rungs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from decimal import Decimal
 from itertools import takewhile
 from typing import Any
@@ -16,8 +16,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import TrialRecord, read
-from tuner.search.standing import is_failure
-from tuner.search.verdict import SAYS_NOTHING
+from tuner.search import standing
 from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
@@ -64,16 +63,24 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
     return create_trial(state=TrialState.RUNNING, params=params, distributions=kinds, user_attrs=dict(attributes or {}))
 
 
-def since_mended(study: Study) -> list[FrozenTrial]:
+def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
     """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
 
     A study is mended only before it has measured anything, so earlier trials say nothing about their configs. Trials
     that were too slow for a time limit that has been raised since say nothing either.
+
+    `states`: the states of the trials; None for all.
     """
     attributes = StudyAttributes(study.user_attrs)
     mended, longer = attributes.trials_before_mending, attributes.trials_before_longer
-    trials = (trial for trial in study.get_trials(deepcopy=False) if trial.number >= mended)
+    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended)
     return [trial for trial in trials if trial.number >= longer or typed_trial(trial).failure != FailureKind.TOO_SLOW]
+
+
+def incumbent(study: Study) -> float | None:
+    """Return the value that a running probe of a study with one objective must beat: see `standing.incumbent`."""
+    ended = since_mended(study, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
+    return standing.incumbent(map(typed_trial, ended))
 
 
 def typed_trial(trial: FrozenTrial) -> TrialRecord:
@@ -90,11 +97,10 @@ def typed_trial(trial: FrozenTrial) -> TrialRecord:
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
-    """Return how often a config has failed in a row just now, to decide whether it is probed again.
+    """Return how often a config has failed in a row up to its newest trial, to decide whether it is probed again.
 
-    Failures that say nothing about the config do not count, and do not end the row.
+    Failures that show nothing about the config do not count, and do not end the row.
     """
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
-    failures = (typed_trial(trial).failure for trial in failed)
-    return sum(is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
+    return sum(standing.counts_against_config(typed_trial(trial).failure) for trial in failed)

@@ -18,9 +18,6 @@ from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
-SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
-"""Failures that say nothing about the config. The config is probed again until it has been measured."""
-
 MOST_COMPILING = 4
 """The most starts of a config whose kernels are still being compiled as the time limit comes (chosen)."""
 

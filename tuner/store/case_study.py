@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from optuna.pruners import BasePruner
+from optuna.pruners import BasePruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ValidationError
@@ -258,8 +258,8 @@ class CaseStudy:
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Do some work in a transaction and return its answer, or `otherwise` if another program locks the file.
 
-        It waits only `SLICE_S` seconds for the file. Work during a probe is done so, because the trainer's output is
-        not read meanwhile, and the trainer may be the program that locks the file.
+        This is for work during a probe, which waits only `SLICE_S` seconds for the file: the trainer's output is not
+        read meanwhile, and the trainer may be the program that locks the file.
         """
         try:
             return self._database.transact(work, hurried=True)
@@ -297,11 +297,12 @@ class CaseStudy:
         return self._running
 
     def incumbent(self) -> float | None:
-        """Return the value that a running probe must beat, the best mean so far: see `History.incumbent`.
+        """Return the value that a running probe must beat, the best mean so far. None with several objectives.
 
         While another program locks the file of the database, it is the value that was read last.
         """
-        self._incumbent = self._unless_locked(lambda: self.history().incumbent, self._incumbent)
+        if not self._has_front:
+            self._incumbent = self._unless_locked(lambda: trials.incumbent(self._study), self._incumbent)
         return self._incumbent
 
     @property
@@ -498,9 +499,10 @@ class CaseStudy:
 
         def send() -> bool:
             """Return whether the pruner would stop the probe, now that it has the report."""
-            storage = self._database.storage
+            storage, pruner = self._database.storage, self._study.pruner
             storage.set_trial_intermediate_value(asked.trial_id, iteration, value)
-            return self._study.pruner.prune(self._study, storage.get_trial(asked.trial_id))
+            stops_none = isinstance(pruner, NopPruner)  # then nothing is read for it
+            return not stops_none and pruner.prune(self._study, storage.get_trial(asked.trial_id))
 
         would_prune = self._unless_locked(send, None)
         if would_prune is not None:

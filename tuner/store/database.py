@@ -150,8 +150,8 @@ class Transactions:
             return work()
         end_s: float | None = None  # none before the first loss
         while True:
-            answers: list[Answer] = []  # none until the work is done
-            number: int | None = None
+            answers: list[Answer] = []  # the answer, once the work is done
+            number: int | None = None  # that of the transaction, once it is about to be committed
             try:
                 with self._shared_transaction() as connection:
                     at_begin(connection)

@@ -109,11 +109,11 @@ def unchanged_attributes(database: Database, study: optuna.Study, identity: dict
 def _mends_or_raise(
     database: Database, study: str, stored: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return True where new settings mend a study, and False where they mean the same as its own; otherwise raise.
+    """Return whether a study takes over new settings: True if they mend it, False if they mean the same as its own.
 
-    A person who has mended the set-up of a study need not begin another study, as long as this one has measured nothing
-    and nobody runs a trial. The objectives must stay, because Optuna fixes their number. Once there are trials, the
-    space must stay, because Optuna fixes the values of their parameters.
+    They mend a study if it has measured nothing yet and nobody runs a trial: a person has repaired its set-up. The
+    objectives must stay, because Optuna fixes their number. Once there are trials, the space must stay, because Optuna
+    fixes the values of their parameters.
 
     Args:
         database: The database of the study.
@@ -123,7 +123,7 @@ def _mends_or_raise(
         trials: The trials of the study.
 
     Raises:
-        StoreError: The settings differ, and the study cannot take over the new ones.
+        StoreError: The settings differ, and do not mend the study.
     """
     must_stay = ("objective", "space") if trials else ("objective",)
     if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):

@@ -79,7 +79,7 @@ class RaceRuns:
         if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
             number, claim = self._claimed
             self._beat_s = time.monotonic()
-            with suppress(FileLockedError):  # the trainer may hold the lock, and must not wait for this process
+            with suppress(FileLockedError):  # the trainer itself may lock the file, so do not wait for it
                 self._database.transact(
                     lambda: self._write_claim(number, replace(claim, lease=self._database.lease())), hurried=True
                 )

@@ -200,19 +200,20 @@ class TrialStorage(BaseStorage):
     ) -> list[FrozenTrial]:
         """Return the tuner's trials of a study in the order of their numbers. Raises KeyError where the study is gone.
 
-        With `deepcopy` the caller may change them.
+        With `deepcopy` the caller may change them. Of trials in other `states` no more than their states is read.
         """
+        unread = {state.name for state in TrialState if states is not None and state not in states}
         cache, objectives = self._caches[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
             execute = partial(rows, study=study_id, last=cache.last, open=cache.open)
-            changed = list(schema.trials_with_rows(execute, _CHANGED))
+            changed = list(schema.trials_with_rows(execute, _CHANGED, unread))
         trials = dict(cache.ended)
         cache.open = []
         for row, details in changed:
             cache.last = max(cache.last, row.trial_id)
-            if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
+            if row.state in unread | {TrialState.RUNNING.name, TrialState.WAITING.name}:
                 cache.open.append(row.trial_id)  # read again next time
-            if (trial := _frozen_trial(row, details, objectives)) is None:
+            if row.state in unread or (trial := _frozen_trial(row, details, objectives)) is None:
                 continue
             trials[row.trial_id] = trial
             if trial.state.is_finished():

@@ -143,7 +143,7 @@ def fit(
     if len(ran) < needed:
         return None
     low, high = ran[0], ran[-1]
-    # a line of memory over the batch size: its slope is the memory per sample, its value at 0 that without a batch
+    # memory as a straight line over the batch size: the slope is the memory per sample, the value at size 0 is the rest
     growth_mib = _growth_mib(tried)
     per_sample_mib = free_mib = None
     if high.used_mib is not None and low.used_mib is not None and high.size > low.size:

@@ -117,7 +117,7 @@ class _Command:
     in_file: Mapping[str, Value] = field(default_factory=dict)
     """The keys to a value of the configuration file, joined by dots → the value."""
 
-    def typed(self, flag: str) -> str | None:
+    def value_of(self, flag: str) -> str | None:
         """Return the typed value of a flag, "true" for one without a value; None where the command lacks the flag."""
         place = self._index_of(flag)
         if place is None:
@@ -136,7 +136,7 @@ class _Command:
             return True
         return re.match(r"--?[A-Za-z]|\{flag:", self.words[place + 1]) is not None
 
-    def put(self, flag: str, placeholder: str, after: str = "") -> None:
+    def put_placeholder(self, flag: str, placeholder: str, after: str = "") -> None:
         """Replace a flag's value by a placeholder; add the flag where it is missing.
 
         It is added behind the word `after`, or at the end. A flag without a value is replaced as a whole, by a
@@ -155,16 +155,16 @@ class _Command:
         else:
             self.words[place + 1] = placeholder
 
-    def has(self, name: str) -> bool:
-        """Return whether the command or its file sets a value. A value `auto` in the file sets none."""
-        return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"
+    def sets(self, name: str) -> bool:
+        """Return whether the command or its file sets the value called `name`. `auto` in the file counts as not set."""
+        return self.value_of(name) is not None or self.in_file.get(name, "auto") != "auto"
 
     def values(self) -> dict[str, Value]:
         """Return parameter → its value in the command, or else in its file; typed placeholders are left out."""
         values = {_parameter(keys): value for keys, value in self.in_file.items()}
         for word in self.words:
             flag = word.partition("=")[0].lstrip("-") if word.startswith("--") else ""
-            text = self.typed(flag) if flag else None
+            text = self.value_of(flag) if flag else None
             if text and "{" not in text:
                 values[_parameter(flag)] = _typed_value(text)  # replaces the value of the file
         return values
@@ -259,11 +259,11 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
     """Return the value that a setting has in the command as it is; None where the setting cannot be searched.
 
     It cannot be searched where a flag that it needs is missing, or a flag that it excludes is there. Nor can it where
-    its value is unknown, is a placeholder already, or is a word while the choices are numbers.
+    its value is unknown, is a placeholder already, or is a word while the choices are numbers, or the reverse.
     """
-    if not all(map(command.has, knob.needs)) or any(map(command.has, knob.without)):
+    if not all(map(command.sets, knob.needs)) or any(map(command.sets, knob.without)):
         return None
-    text = command.env.get(flag) if knob.env else command.typed(flag)
+    text = command.env.get(flag) if knob.env else command.value_of(flag)
     if knob.switch:
         if text is None:
             return None if knob.typed else False
@@ -271,7 +271,8 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
     current = knob.own if text is None else _typed_value(text)
     if knob.key:
         current = command.in_file.get(flag)
-    is_of_kind = isinstance(current, str) == isinstance(knob.choices[0], str) or current == knob.own
+    is_word, choices_are_words = isinstance(current, str), isinstance(knob.choices[0], str)
+    is_of_kind = is_word == choices_are_words or current == knob.own
     is_placeholder = "{" in str(current)  # the study varies it already
     return current if is_of_kind and not is_placeholder else None
 
@@ -286,7 +287,7 @@ def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, adde
         return
     parameter = flag if knob.switch else _parameter(flag)
     # a key of a file always has a value
-    is_given = flag in command.env if knob.env else bool(knob.key) or command.typed(flag) is not None
+    is_given = flag in command.env if knob.env else bool(knob.key) or command.value_of(flag) is not None
 
     # The space. A setting that counts only sometimes, and is not given, has no current value to begin with.
     choices = (False, True) if knob.switch else knob.choices
@@ -304,9 +305,9 @@ def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, adde
     if knob.env:
         command.env[flag] = f"{{{parameter}}}"
     elif knob.switch and (not is_given or command.is_bare(flag)):
-        command.put(flag, f"{{flag:{parameter}}}", knob.after)
+        command.put_placeholder(flag, f"{{flag:{parameter}}}", knob.after)
     else:
-        command.put(flag, f"{{{parameter}}}", knob.after)
+        command.put_placeholder(flag, f"{{{parameter}}}", knob.after)
 
 
 def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value], added: _Additions) -> None:
@@ -320,12 +321,12 @@ def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value]
         parameter, expression = _parameter(flag), str(computed["value"])
         own_values = {parameter: computed["own"], **values} if "own" in computed else values
         names = re.findall(r"\{own:(\w+)\}", expression)
-        may_be_computed = "own" in computed or command.typed(flag) in {None, "-1"}
+        may_be_computed = "own" in computed or command.value_of(flag) in {None, "-1"}
         if may_be_computed and all(isinstance(own_values.get(name), int) for name in names):
             for name in names:
                 expression = expression.replace(f"{{own:{name}}}", str(own_values[name]))
             added.computed[parameter] = expression
-            command.put(flag, f"{{{parameter}}}")
+            command.put_placeholder(flag, f"{{{parameter}}}")
 
 
 def _rule_with_values(rule: str, values: Mapping[str, Value], added: _Additions) -> str | None:

@@ -31,11 +31,11 @@ class TextPart(NamedTuple):
 
 
 def parts(text: str) -> Iterator[TextPart]:
-    """Yield the parts of a text with references, none of them empty.
+    """Yield the parts of a text with references, none of them empty; their `source` texts make up the whole text.
 
     An odd number of dollars before braces ends in a reference; of an even number, each two stand for one.
     """
-    place = 0  # the text before it has been yielded
+    place = 0  # all text before this position has been yielded
     last_brace = text.rfind("}")
     for dollars in _DOLLARS_BEFORE_NAME.finditer(text):
         begin, end = dollars.span()
@@ -75,9 +75,13 @@ def escaped(literal: str) -> str:
 
 
 def joined(pieces: Iterable[tuple[str, bool]]) -> str:
-    """Return a text with references, joined from pieces: each is a text, and whether it is a reference or a literal."""
+    """Return a text with references, joined from pieces; the literals among them are escaped.
+
+    `pieces`: each is a text, and whether it is a reference, such as `${A}`. All others are literals.
+    """
     texts: list[str] = []
-    literal = ""  # all literals since the last reference, because dollars of one may belong to braces of the next
+    # all literals since the last reference, joined before they are escaped: `$` and `{A}` together look like one
+    literal = ""
     for piece, is_reference in pieces:
         if is_reference:
             # Dollars before a reference are doubled, too: `{_` stands for the braces of the reference.

@@ -166,7 +166,7 @@ class Trainer(ABC):
     dependencies: Dependencies | None = None
     """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
     counts_samples: bool | None = None
-    """Whether probes of this trainer know its samples; None where only a probe can tell."""
+    """Whether probes of this trainer know its samples; None where only a probe can show it."""
     spans_nodes: bool = False
     """Whether the commands that this trainer starts on several nodes train together."""
     score_source: str = ""

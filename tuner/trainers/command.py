@@ -63,7 +63,7 @@ class CommandTrainer(Trainer):
     name = "command"
 
     def __init__(self, spec: TrainerSpec) -> None:
-        """Take the study's `trainer` part, and what its placeholders and formulas tell of the command.
+        """Take the study's `trainer` part, and what its placeholders and formulas say about the command.
 
         Raises TrainerError for an option that is unknown or cannot be used.
         """

@@ -292,7 +292,7 @@ def test_the_open_session_is_preferred() -> None:
 
 def test_patience_is_drawn_beside_and_conditions_hold() -> None:
     search = Search(USUAL, value=lambda config: float(config["num_envs"]))
-    asked = search.run(20)
+    asked = search.run(8)
     assert all(config in USUAL for config in asked)
     assert len({config[PATIENCE] for config in asked}) > 1
 

@@ -104,7 +104,8 @@ class Acquisition:
         """Whether the search goes on, whatever gain further probes promise.
 
         It does until a config may be the best, and while predictions are rough and fewer than `ENOUGH` configs are
-        measured. A rule of thumb may ask for a probe if one of the best takes at most a hundredth of the training.
+        measured. It also does where a rule of thumb asks for a probe, if one of the best takes at most 1 % of the
+        training.
         """
         outlook = self.outlook
         if outlook.best_place is None:

@@ -127,7 +127,7 @@ class Gain:
         return self._acquisitions.setdefault(price, Acquisition(outlook, price))
 
     def _outlook(self, history: History) -> Outlook:
-        """Return what is known of each config, given a history. The answer is kept until a trial changes."""
+        """Return what is known of each config, given a history. It is computed anew only when a trial has changed."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:

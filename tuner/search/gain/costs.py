@@ -87,8 +87,8 @@ class Costs:
 
         The queue of a DataLoader holds workers times prefetch factor batches. So a config probably needs too much if
         the product of all its sizes is at least that of a config that ran out, and above all that have run. Its
-        probability is 0.25, divided by the number of configs that ran out, and at least 0.12 (chosen): nothing is
-        launched below 0.1.
+        probability is 0.25, divided by the number of configs that ran out, and at least 0.12, because nothing
+        is launched below 0.1.
         """
         if not self._observed.host_ran_out:
             return self._everywhere
@@ -171,8 +171,9 @@ def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) 
     A Gaussian process is fitted to 1 for each config that ran and -1 for each that failed (regression on labels:
     Rasmussen and Williams, 2006, 6.5). Each value and each pair of values has an effect of variance 1. So a value that
     fails everywhere is soon suspected everywhere, and two values that fail together are suspected only together. All
-    values together have an effect with the standard deviation 0.5, and noise has 0.1. The mean is 0.7 before any
-    measurement: about nine in ten configs of which nothing is known then run.
+    values together have an effect with the standard deviation 0.5, and noise has 0.1. A config runs if its label is
+    above 0, where labels lie about the expected label with the standard deviation 0.5. That is 0.7 before any
+    measurement, so about nine in ten configs of which nothing is known are expected to run.
 
     Args:
         levels: The distances between the values of each parameter.
@@ -195,16 +196,16 @@ def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
     weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - prior_mean)
     expected_label = prior_mean + covariance(codes) @ weights
-    return chance_below(0.0, -expected_label, np.full(len(codes), 0.5))
+    return chance_below(0.0, -expected_label, np.full(len(codes), 0.5))  # that the label is above 0
 
 
 def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
-    """Return the factor on the probability that each config runs, for its values and pairs of values that never ran.
+    """Return a factor on the probability that each config runs: low if it has values that are suspected of failures.
 
-    A value or a pair explains a failure if the failed config has it. The one that explains most failures is suspected
-    first, then the one that explains most of the other failures. With each failure after the first, the suspect lowers
-    the probability to a third. If several explain the same failures, each may be innocent, so they share the blame: a
-    pair has a fifth of a single value's part.
+    A value, or a pair of values, explains a failure if the failed config has it and no config with it ran. The one that
+    explains most failures is suspected first, then the one that explains most of the other failures, and so on. With n
+    failures that it explains, a suspect lowers the probability to 3^(1 - n). If several explain the same failures, each
+    may be innocent, so they share the blame: a pair has a fifth of a single value's part.
 
     Args:
         ran: The configs that ran: a row of codes each, as all configs here.

@@ -213,11 +213,11 @@ class Rules:
         return max(self._with_larger_steps(neighbour), key=lambda place: gain[place])
 
     def _with_larger_steps(self, neighbour: int) -> list[int]:
-        """Return a neighbour of the best and, if the step to the best was steep, the configs beyond the neighbour.
+        """Return the places to choose from: a neighbour of the best and, after a steep step, configs beyond it.
 
-        These have still larger values (or smaller ones) of the parameter that the neighbour changes. If each doubling
-        of a batch has nearly doubled the speed, the next probe may skip doublings. Configs that probably do not run are
-        left out.
+        These go further in the direction of the neighbour, in the parameter that it changes. They are added if the step
+        to the best was steep: if each doubling of a batch has nearly doubled the speed, the next probe may skip
+        doublings. Configs that probably do not run are left out.
         """
         outlook = self._outlook
         codes, best, column = outlook.pool.codes, outlook.best_place or 0, self._changed_column(neighbour)

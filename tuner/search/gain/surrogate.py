@@ -142,6 +142,17 @@ class _Parts(NamedTuple):
     curve: float
 
 
+def _medians_and_spreads(usual: PriorSizes, parameters: int) -> Floats:
+    """Return the medians and the spreads of the hyperparameters' prior, a row each, for this number of parameters.
+
+    The order is that of `_Parts`: all length scales, all single effects, and the sizes of the other parts. The last one
+    is the chance scatter. All single effects together have the size `usual.single`.
+    """
+    single = usual.single[0] / math.sqrt(parameters), usual.single[1]
+    sizes = [usual.joint, usual.own, usual.curve, usual.chance]
+    return np.array([usual.length] * parameters + [single] * parameters + sizes).T
+
+
 def _parts(hyperparameters: Floats) -> _Parts:
     """Return the parts from the hyperparameters, their logarithms; the last one, the chance scatter, is no part."""
     sizes = np.exp(hyperparameters)
@@ -168,14 +179,10 @@ class Surrogate:
         self._levels = levels
         self._source = source
 
-        # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
-        count = readings.codes.shape[1]
+        # The prior of the hyperparameters, which are logarithms.
         usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
-        single = usual.single[0] / math.sqrt(count), usual.single[1]  # all single effects together have `usual.single`
-        parts = np.array(
-            [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
-        )
-        self._level, self._prior_mean, self._prior_deviation = usual.level, np.log(parts[:, 0]), parts[:, 1]
+        medians, self._prior_deviation = _medians_and_spreads(usual, readings.codes.shape[1])
+        self._level, self._prior_mean = usual.level, np.log(medians)
         self._prior_scale = np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
         """The deviations to divide by: what has none is not fitted, and so never departs from its mean."""
 
@@ -425,8 +432,8 @@ class Surrogate:
         """Return the diagonal of `_covariance`."""
         parts = _parts(self._hyperparameters)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
-        others = np.square([parts.joint, parts.own, parts.curve]).sum()
-        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + others), dtype=np.float64)
+        parts_without_singles = np.square([parts.joint, parts.own, parts.curve]).sum()
+        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + parts_without_singles), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         """Return the height of each config on the ladder, measured from its middle."""

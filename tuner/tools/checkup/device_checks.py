@@ -4,18 +4,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.devices import found
 from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, occupant_text
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.found import (
-    Connect,
-    CudaOrder,
-    Link,
-    describe_machine,
-    links,
-    nccl_variables,
-    open_devices,
-    without_cards,
-)
+from tuner.devices.found import Connect, CudaOrder, Link
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.probe import Device, DeviceSource, number_of
@@ -57,7 +49,7 @@ def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder 
         cuda_order: Returns the identities of the cards that CUDA shows, in its order.
     """
     try:
-        return OpenedDevices(asked_for=devices, source=open_devices(devices, connect, cuda_order))
+        return OpenedDevices(asked_for=devices, source=found.open_devices(devices, connect, cuda_order))
     except (TunerError, OSError) as error:
         return OpenedDevices(asked_for=devices, obstacle=failure("devices", error))
 
@@ -71,14 +63,14 @@ def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect:
         yield devices.obstacle
     if (source := devices.source) is None:
         return
-    yield from check_machine(source.devices, describe_machine(source, connect))
+    yield from check_machine(source.devices, found.describe_machine(source, connect))
     if devices.asked_for.startswith("auto") and not devices.has_gpus:
-        yield fine("driver", "; ".join(without_cards(connect)))
+        yield fine("driver", "; ".join(found.without_cards(connect)))
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
     yield from check_clocks(cards.clocks())
     if len(source.devices) > 1 and devices.has_gpus:
-        pairs = links(source.devices, connect)
+        pairs = found.links(source.devices, connect)
         yield from check_links(pairs)
         yield from check_nccl(pairs, environment, os.environ)
 
@@ -142,7 +134,7 @@ def check_links(links: Sequence[Link]) -> Iterator[Finding]:
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
     """Yield which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
-    chosen = nccl_variables(environment.nccl_p2p, links)
+    chosen = found.nccl_variables(environment.nccl_p2p, links)
     settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
     if environment.nccl_p2p == "auto":
         pairs = _card_pairs(link for link in links if link.p2p is False)
@@ -150,7 +142,7 @@ def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: M
         yield fine("NCCL", f"{settings}: {why}")
     else:
         text = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
-        suits = not links or chosen == nccl_variables("auto", links)
+        suits = not links or chosen == found.nccl_variables("auto", links)
         yield fine("NCCL", text) if suits else warning("NCCL", f"{text}, auto suits these cards better")
     for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
         if nccl := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:

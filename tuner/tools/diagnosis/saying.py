@@ -22,7 +22,7 @@ OPTIONS = {
     "gpu_memory_gib": "--gpu-memory",
     "memory_used_gib": "--memory-used",
 }
-"""The field of `Setup` → the option that tells it."""
+"""The field of `Setup` → the option that gives it."""
 
 
 class Row(NamedTuple):
@@ -128,7 +128,7 @@ def unknown(facts: Facts) -> list[str]:
 def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield the sentences about a diagnosis.
 
-    First comes whether all causes can be told, then each cause with its change, the largest first, and then what could
+    First comes whether all causes are known, then each cause with its change, the largest first, and then what could
     not be judged.
     """
     missing = unknown(diagnosis.facts)

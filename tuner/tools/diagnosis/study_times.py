@@ -38,7 +38,7 @@ class KnownFact(Generic[Fact]):
 
     value: Fact
     source: str
-    """`database`, `estimated …`, `GUESS`, or the option that told it."""
+    """`database`, `estimated …`, `GUESS`, or the option that gave it."""
     low: Fact | None = None
     """The smallest of several numbers, whose mean is the value; None for a single number."""
     high: Fact | None = None
@@ -271,10 +271,10 @@ def gather(record: StudyRecord) -> Facts:
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
     at_once = _at_once(running, running.covered_s) if running.covered_s else None
-    # as if all trials that run at once began and ended together
+    # the number of rounds, if all trials that run at once began and ended together
     rounds = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
     pauses_s = pauses(running.gaps_s, round(rounds))
-    gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]
+    gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]  # pauses are the longest gaps
     started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]  # with a known start-up
     training = Timeline(trial.training for trial in started if trial.training)
     started_s = sum(trial.took_s for trial in started)

@@ -87,7 +87,7 @@ RUNG_RATIO = 1.015
 def soak_purpose(
     bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
 ) -> Purpose:
-    """Return what a job does in place of a search: soak one config after another, until the memory of one lasts.
+    """Return the purpose of a job that soaks one config after another, until the memory of one lasts.
 
     Args:
         bench: the study's set-up.
@@ -224,13 +224,12 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
 
 
 def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
-    """Return whether there is a config to soak.
+    """Return whether there is a config to soak: the best, one that was soaked before, or the best of the probes alone.
 
-    That is the best config, or one that was soaked. Where soaks with other flags, which say nothing now, leave no best,
-    it is the best of the probes alone.
+    The last case matters where soaks with other flags have refused all configs: those soaks do not count now.
     """
-    probed = [trial for trial in view.trials if not trial.soaks]
-    return bool(view.best or newest_soaks(view.trials, training) or _best_config(probed))
+    probes = [trial for trial in view.trials if not trial.soaks]
+    return bool(view.best or newest_soaks(view.trials, training) or _best_config(probes))
 
 
 class SoakChooser:

@@ -192,7 +192,10 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
 def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
-    """Return each value of an agent file that has to change: the mapping that holds it, its key, and the new value."""
+    """Return the changes of an agent file for a config and a variant, where the values differ from those in the file.
+
+    Each is the mapping that holds the value, its key, and the new value.
+    """
     epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # one of each network
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _values_of_keys(agent, epoch_keys, config, EPOCHS, source)

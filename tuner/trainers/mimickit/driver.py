@@ -213,7 +213,10 @@ class Thinning:
     """
 
     def __init__(self, agent: Any, *, wanted: bool, now: Callable[[], float] = time.monotonic) -> None:
-        """The agent makes all updates unless thinning is `wanted`; `now` returns the seconds of a monotonic clock."""
+        """Divide the agent's updates into parts, and let it make one; all updates unless thinning is `wanted`.
+
+        `now` returns the seconds of a monotonic clock.
+        """
         self._now = now
         epochs = {name: count for name, count in vars(agent).items() if name.endswith("_epochs")}
         can_be_divided = wanted and all(isinstance(count, int) for count in epochs.values())
@@ -226,6 +229,7 @@ class Thinning:
         self._is_proportional = True
         """Whether a part has made the same number of updates in all iterations so far."""
         self._rest_s, self._updates_before = 0.0, 0
+        """The seconds of the iteration before its updates, and the updates of all iterations before."""
         self._began_s = self._ended_s = now()
         self.take(1)
 

@@ -1,4 +1,4 @@
-"""The processes that train together: how they start, agree on orders, and tell how busy they were.
+"""The processes that train together: how they start, agree on orders, and measure how busy they are.
 
 Each is a rank, with a device of its own. In a session, they start once and then make one run after another.
 """
@@ -144,7 +144,7 @@ def start(task: Callable[..., None], team: RankTeam, *arguments: object) -> None
 
 
 def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
-    """Return this process as a rank, after setting its device and its threads."""
+    """Return the rank that this process is, the process `number` of its node, after setting its device and threads."""
     device = torch.device(team.devices[number])
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -194,7 +194,7 @@ def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
 
 
 def _free(device: torch.device) -> None:
-    """Free all memory and compiled code of the run that has ended, and count allocator retries from 0 again."""
+    """Free the memory and the compiled code of the run that has ended, and reset the count of allocator retries."""
     if "torch._dynamo" in sys.modules:  # the compiler takes seconds to load, and all-reduces never use it
         torch.compiler.reset()
     gc.collect()

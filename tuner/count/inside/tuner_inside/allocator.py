@@ -25,11 +25,12 @@ class Allocator:
         self.taken = 0
         """The bytes of all segments."""
         self._top = 0
+        """The first byte after all segments, as the next segment gets it."""
         self._free = {True: [], False: []}
         """Whether blocks are small → the bytes and the start of each free one, the smallest first."""
         self._starts = {}
         self._ends = {}
-        """The first byte, or the one after the last, → a free block's bytes and start."""
+        """The first byte of each free block, or the one after its last byte → the block's bytes and start."""
 
     def take(self, size):
         """Return a block of at least `size` bytes: its start, its bytes, and whether it lies among small ones."""

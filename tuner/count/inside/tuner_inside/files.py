@@ -41,7 +41,7 @@ def install():
     """
     if os.environ.get(FIRST) and not is_spawned():
         _state.update(thread=get_ident(), folder=os.getcwd())
-        # the parent of a forked process records all
+        # a forked process looks at nothing: no thread of it has the number 0, and its command line counts as read
         os.register_at_fork(after_in_child=lambda: _state.update(thread=0, argv=True))
         sys.addaudithook(_on_audit_event)
 

@@ -27,10 +27,11 @@ flops = Flops()
 
 @guarded("flops")
 def count_operations(steps, modules, evaluations):
-    """Count the operations of a single step, usually the sixth: earlier ones also prepare later ones.
+    """Begin or end the counting of a single step, usually the sixth: earlier ones also prepare later ones.
 
-    It is called after each step of an optimizer that trains `modules`, with the number of steps so far. `evaluations`
-    changes with each evaluation: a step with an evaluation in it is not counted.
+    It is called after each step of an optimizer that trains `modules`, with the number of steps so far. It begins after
+    step five, and ends after the next step. A step with an evaluation in it is not counted: then the number
+    `evaluations` differs between the two calls.
     """
     mode = flops.mode
     if mode is not None:

@@ -95,7 +95,7 @@ def _apply_to_fake(module, function, recurse=True):
 
 
 def _doing_nothing():
-    """Return a function of its own, because torch tells functions apart."""
+    """Return a function of its own, because torch distinguishes functions by their identity."""
     return lambda *_, **__: None
 
 
