@@ -116,15 +116,6 @@ def test_the_agent_file_is_written_as_the_config_wants_it(tmp_path):
     assert (agent["update_epochs"], agent["batch_size"]) == (30, 2)
 
 
-def test_an_agent_file_ends_with_a_line_so_that_a_script_shows_it_in_lines(tmp_path, checkout):
-    path = checkout / "data" / "agents" / "joint_agent.yaml"
-    path.write_text(path.read_text().rstrip())
-
-    plan = trainer(checkout).plan(case("amp_toy"), CONFIG | {"agent_variant": "default"}, make_slot(tmp_path))
-
-    assert plan.files[tmp_path / "agent.yaml"] == path.read_text() + "\n"
-
-
 def test_plans_share_a_session_where_the_environments_are_the_same(tmp_path):
     first, second, other = (
         trainer().plan(case("amp_toy"), config, make_slot(tmp_path))

@@ -340,14 +340,17 @@ class CaseView:
     def status(self) -> str:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`.
 
-        But a newest failure by the set-up's fault comes first: it stopped the case, and earlier ones may be mended.
+        But if the set-up is at fault for the newest failure, that is the status, for it stopped the case. If it is not,
+        earlier failures by its fault do not count: a person has mended the set-up since.
         """
         if self.best:
             return OK
-        for kind in FailureKind:
-            if self.failures and kind == self.failures[-1].failure and kind.blame is Blame.SETUP:
-                return kind.value
-        return self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
+        of_set_up = {kind.value for kind in FailureKind if kind.blame is Blame.SETUP}
+        newest = self.failures[-1].failure if self.failures else None
+        if newest in of_set_up:
+            return str(newest)
+        since = CaseView(name=self.name, trials=[trial for trial in self.trials if trial.failure not in of_set_up])
+        return since.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property
     def probe_s(self) -> float:

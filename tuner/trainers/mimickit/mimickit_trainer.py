@@ -101,7 +101,7 @@ class MimicKitTrainer(base.Trainer):
             cwd=root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
             programs=base.program_folder(self._spec.python),
-            files={agent_file: checkout.adapted_agent(shipped, config, base_agent).rstrip() + "\n"},
+            files={agent_file: checkout.adapted_agent(shipped, config, base_agent)},
             slot=slot,
             progress=self._progress,
             expected=(train_dir / "model.pt", train_dir / "log.txt"),
