@@ -143,7 +143,7 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 def heading_of_command(row: export.CaseSummary) -> str:
     """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
     is_doubtful = _is_gain_unknown(row) or bool(row.gain and row.gain.is_within_error)
-    is_doubtful |= any(export.FIRST_EPOCH in doubt for doubt in row.doubts)
+    is_doubtful |= any(export.MAY_BE_FASTER in doubt for doubt in row.doubts)
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
 
@@ -174,7 +174,8 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
     file = Path(study)
     folder = file.parent
     is_kept_in_runs = file.name == STUDY_FILE and folder.parent == runs and bool(folder.name)
-    if is_kept_in_runs and not is_known(folder.name):  # then the folder's name finds the file, and is shorter
+    # the folder's name finds the file, and is shorter; but a study file of this name would be found first
+    if is_kept_in_runs and not is_known(folder.name):
         study = folder.name
     options = {"study": study, "devices": devices, **_database_options(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
