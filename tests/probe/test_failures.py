@@ -27,11 +27,12 @@ def named(
     end: ProbeEnd = ProbeEnd.FATAL,
     exit_code: int = 0,
     measured: bool = False,
+    t_s: float = 1.0,
 ) -> Failure:
     watch = Watch(ProbeSpec(), ProgressReader(PATTERNS, 0.0), 1)
     reports = [json.dumps({"type": "failed", **record}) for record in told]
-    watch.feed([OutputLine(t_s=1.0, text=line) for line in lines])
-    watch.feed([OutputLine(t_s=2.0, text=text, stream="progress") for text in reports])
+    watch.feed([OutputLine(t_s=t_s, text=line) for line in lines])
+    watch.feed([OutputLine(t_s=t_s + 1.0, text=text, stream="progress") for text in reports])
     failure = watch.failure(end, exit_code=exit_code, measured=measured)
     assert failure is not None
     return failure
@@ -127,7 +128,7 @@ def test_a_probe_whose_progress_is_not_understood_shows_what_it_said(
     assert short.detail.endswith("the last line: iter 2")
 
 
-def test_a_start_that_ended_among_kernels_that_are_compiled_says_so() -> None:
+def test_a_start_that_compiled_kernels_for_most_of_the_time_says_so() -> None:
     lines = [
         "Module mujoco_warp._src.solver 3c43493 load on device 'cuda:0' took 17976.84 ms  (compiled)",
         "Module mujoco_warp._src.solver 3c43493 load on device 'cuda:1' took 0.46 ms  (cached)",
@@ -135,6 +136,9 @@ def test_a_start_that_ended_among_kernels_that_are_compiled_says_so() -> None:
     cut = named(lines=lines, end=ProbeEnd.OUT_OF_TIME)
     assert (cut.kind, cut.rule) == (FailureKind.TOO_SLOW, COMPILING)
     assert named(lines=lines[1:], end=ProbeEnd.OUT_OF_TIME).rule == "time limit"
+    lines += ["iter 1", "iter 2", "iter 3", "iter 4"]
+    began = [named(lines=lines, end=ProbeEnd.OUT_OF_TIME, t_s=t_s) for t_s in (400.0, 40.0)]
+    assert [one.rule for one in began] == [COMPILING, "time limit"]
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,8 @@ class Evidence:
         self._tail: deque[Clue] = deque(maxlen=200)
         """The last lines of the output."""
         self._printed_causes = RootCauses()
+        self.has_compiled = False
+        """Whether a line has said that kernels were compiled; not forgotten after an iteration."""
 
     @property
     def fatal_t_s(self) -> float | None:
@@ -240,11 +242,6 @@ class Evidence:
         The third breach of a session's protocol does so, too; a session may survive two of them.
         """
         return any(clue.is_certain for clue in self._all_clues()) or len(self._clues.get(SESSION, ())) > 2
-
-    @property
-    def is_compiling(self) -> bool:
-        """Whether one of the last lines, of which each rank may have written one, tells of compiled kernels."""
-        return any(_COMPILED.match(clue.text.rstrip()) for clue in list(self._tail)[-4:])
 
     @property
     def reported(self) -> Sequence[Clue]:
@@ -280,6 +277,7 @@ class Evidence:
         """
         self._tail.append(Clue(t_s, text))
         self._printed_causes.feed(text, t_s, rank)
+        self.has_compiled = self.has_compiled or bool(_COMPILED.match(text.rstrip()))
         kind, rule = next(((kind, rule) for kind, rule, pattern in RULES if pattern.search(text)), (None, ""))
         is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
         is_known_exception = kind is not None and bool(_EXCEPTION.search(text))

@@ -283,7 +283,8 @@ class Watch:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
                 kind, rule = FailureKind.TOO_SLOW, "time limit"
-                if self.evidence.is_compiling:
+                is_slow_start = not self.marks or self.marks[0].t_s > self._limits.max_seconds / 2
+                if is_slow_start and self.evidence.has_compiled:
                     rule, too_early = COMPILING, f"{too_early}; the next start finds what is compiled"
                 detail = f"the time limit of {self._limits.max_seconds:.0f} s (see probe.max_seconds) came {too_early}"
             case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:

@@ -19,7 +19,7 @@ from tuner.search.memory_growth import Rising
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
 MOST_COMPILING = 4
-"""The most starts of a config whose kernels are still being compiled as the time limit comes (chosen)."""
+"""The most probes of a config that are too slow because their starts compile kernels (chosen)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
