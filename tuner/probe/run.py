@@ -162,11 +162,12 @@ class _Probe:
             )
             for summary in measured
         )
-        busy = summaries.others_in_words(devices)
+        busy, notes = summaries.others_in_words(devices), result.notes
         if busy and failure.kind.invalidity == "timeout":  # as `hang` and `too_slow` have it
             failure = replace(failure, detail=f"{failure.detail}; {busy} meanwhile")
+            notes = tuple(note for note in notes if summaries.LOADED not in note)  # that is of the window
         blank = self._without_window(result.total_s)
-        return replace(blank, failure=failure, devices=devices, notes=result.notes, alloc_retries=result.alloc_retries)
+        return replace(blank, failure=failure, devices=devices, notes=notes, alloc_retries=result.alloc_retries)
 
     def _others_pct(self) -> float | None:
         """Return the mean share of the processors that other programs used during the probe; None if unknown."""
