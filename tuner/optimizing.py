@@ -51,7 +51,7 @@ class Search(NamedTuple):
         return f"simulated: {export.in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
-        """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
+        """Search each case until the budget or the number of finished trials is used up.
 
         The search ends only when the last probes of other workers have ended, too: they may show another best config.
         """
@@ -162,7 +162,8 @@ class Result:
     def gain(self) -> SpeedGain | None:
         """How many times as fast as the own command, or as a study's default, the best is; None where it is unknown.
 
-        It is that of the whole training where the pauses of both are known, otherwise that of the steps.
+        It is that of the whole training where the time of the pauses of both is known, such as evaluations. Otherwise
+        it is that of the steps alone.
         """
         of_best = export.gain(self.study.cases[0]) if self.study.cases else None
         if of_best is None or of_best.times is None:  # without speeds, only the objective is compared

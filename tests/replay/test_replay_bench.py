@@ -144,6 +144,14 @@ def test_only_what_a_table_can_answer_is_searched(made: "Made", tmp_path: Path) 
     )  # the table also answers configs that must run out of memory
 
 
+def test_a_space_of_which_the_table_has_no_config_is_refused_with_this_reason(made: "Made", tmp_path: Path) -> None:
+    row = made.table.find(made.table.configs[0])
+    rule = f"{{num_envs}} != {made.table.configs[0]['num_envs']}"
+    bench = replay_bench(Table(made.table.header, [row] if row else []), study_file(tmp_path, rules=[rule]))
+    with pytest.raises(StudyError, match=r"no config can run; \{.*\}: the recorded table"):
+        bench.space_for(CASE)
+
+
 @pytest.mark.parametrize(
     ("sampler", "changes"),
     [("gain", {}), ("tpe", {"constraints": {"samples_per_s": ">= 0.5 * default"}})],

@@ -174,7 +174,8 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
     file = Path(study)
     folder = file.parent
     is_kept_in_runs = file.name == STUDY_FILE and folder.parent == runs and bool(folder.name)
-    if is_kept_in_runs and not is_known(folder.name):  # then the folder's name finds the file, and is shorter
+    # the folder's name finds the file, and is shorter; but a study file of this name would be found first
+    if is_kept_in_runs and not is_known(folder.name):
         study = folder.name
     options = {"study": study, "devices": devices, **_database_options(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]

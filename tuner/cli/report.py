@@ -120,7 +120,16 @@ def write_report(
 ) -> Path:
     """Return the path of a study's report, after writing it as `html` or `md`.
 
-    `folder` holds the probes' folders. `trainable`: see `gather`.
+    Args:
+        path: the file to write.
+        url: the database.
+        study: the name of the study.
+        folder: the study's folder, which holds the folders of its probes.
+        trainable: the cases of the study that can be trained, so that the report names those that wait; None where the
+            trainer is not there to name them.
+        form: `html` or `md`.
+        lines: returns the line to copy for each case.
+
     Raises StoreError or OutputError.
     """
     from tuner.report.page import render  # noqa: PLC0415 - plotly takes a while
@@ -133,7 +142,8 @@ def write_report(
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> Path | None:
     """Return the path of the report in the study's folder, after writing it; None where that fails.
 
-    No error is raised, because the search is over: why there is no report is printed on `console`.
+    No error is raised, because the search is over: why there is no report is printed on `console`. `command`: the words
+    of the command that prints scripts with the best configs; None after a replay, after which nothing can be trained.
     """
     study, folder = bench.spec.name, bench.folder
     try:

@@ -96,7 +96,7 @@ def searched_case(
 ) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
-    Raises StudyError as `one_case` does, and where the case was not searched yet.
+    Raises StudyError as `one_case` does, whose message calls the work `what`, and where the case was not searched yet.
     """
     bench = open_workbench(study, devices=devices, runs=runs)
     case, url = one_case(bench, cases, what), database_url(storage, bench.folder)

@@ -254,10 +254,10 @@ class ProcessTree:
         self.ranks = find_ranks(usages, self._count)
         self.owners = find_owners(usages, self.ranks)
         self._helpers_mib = dict.fromkeys(self.ranks, 0.0)
-        for pid, rank in self.owners.items():
-            if pid != rank:
+        for pid, rank_pid in self.owners.items():
+            if pid != rank_pid:  # a rank works for itself, and is no helper
                 with suppress(psutil.Error):
-                    self._helpers_mib[rank] += mib(self._processes[pid].memory_full_info().pss)
+                    self._helpers_mib[rank_pid] += mib(self._processes[pid].memory_full_info().pss)
 
     def largest(self, peaks: Peaks) -> list[int]:
         """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
@@ -276,15 +276,15 @@ class ProcessTree:
                 times[pid] = _cpu_time(process)
         return times
 
-    def memory_mib(self, rank: int) -> float | None:
+    def memory_mib(self, rank_pid: int) -> float | None:
         """Return the resident memory of a rank and its helper processes; None when the rank has ended.
 
         Of memory that helpers share with other processes, each sharer counts its part (proc(5), Pss). The helpers'
         memory is that of the last search.
         """
         with suppress(psutil.Error):
-            own_mib = mib(self._processes[rank].memory_info().rss)
-            return own_mib + self._helpers_mib.get(rank, 0.0) or None  # a process that is ending may show 0
+            own_mib = mib(self._processes[rank_pid].memory_info().rss)
+            return own_mib + self._helpers_mib.get(rank_pid, 0.0) or None  # a process that is ending may show 0
         return None
 
 
@@ -521,32 +521,32 @@ class CpuSource:
         energy_j = self._rapl.total_j()
         delayed_pct = self._delays.shares_pct(t_s, self._owners, trainer_s=trainer_s, others_s=others_s)
 
-        def share_pct(rank: int) -> float | None:
+        def share_pct(rank_pid: int) -> float | None:
             """Return the percentage of its cores that a rank used since the last sample; None where it is unknown."""
             offered_s = (t_s - before_s) * self._cores_per_rank
-            if offered_s <= 0 or rank not in before or rank not in after:
+            if offered_s <= 0 or rank_pid not in before or rank_pid not in after:
                 return None
             # with the helpers that belonged to the rank before: they may have ended, or have another owner now
-            rank_before = {**_of_rank(rank, owners_before, before), **_of_rank(rank, self._owners, before)}
-            return 100 * spent_s(rank_before, _of_rank(rank, self._owners, after)) / offered_s
+            rank_before = {**_of_rank(rank_pid, owners_before, before), **_of_rank(rank_pid, self._owners, before)}
+            return 100 * spent_s(rank_before, _of_rank(rank_pid, self._owners, after)) / offered_s
 
         # the pid of each device's rank, and of the process whose memory is measured; None where they are unknown
         unknown: list[int | None] = [None] * len(self.devices)
         ranks = [*self._tree.ranks, *unknown]
         holders = [*self._largest, *unknown] if self._is_limited else ranks
         samples: list[DeviceSample] = []
-        for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False)):
+        for position, (device, rank_pid, holder) in enumerate(zip(self.devices, ranks, holders, strict=False)):
             memory = self._memory(holder)
             sample = DeviceSample(
                 t_s=t_s,
                 device=position,
-                util_pct=None if rank is None else share_pct(rank),
+                util_pct=None if rank_pid is None else share_pct(rank_pid),
                 mem_used_mib=memory.now_mib,
                 mem_peak_mib=memory.peak_mib,
                 mem_total_mib=device.mem_total_mib,
                 energy_j=None if energy_j is None else energy_j / len(self.devices),  # counted for the whole machine
                 others_pct=others_pct,
-                delayed_pct=None if rank is None else delayed_pct.get(rank),
+                delayed_pct=None if rank_pid is None else delayed_pct.get(rank_pid),
             )
             samples.append(sample)
         return samples
@@ -574,9 +574,9 @@ class CpuSource:
         time has passed since then, so no share is known."""
 
 
-def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:
+def _of_rank(rank_pid: int, owners: dict[int, int], times: Times) -> Times:
     """Return the entries of `times` whose processes work for a rank. `owners`: pid of a process → pid of its rank."""
-    return {pid: time for pid, time in times.items() if owners.get(pid) == rank}
+    return {pid: time for pid, time in times.items() if owners.get(pid) == rank_pid}
 
 
 def cpu_model() -> str:

@@ -47,7 +47,7 @@ class Setting(NamedTuple):
         return as_parameter(self.full or self.name)
 
     def is_called(self, flag: str) -> bool:
-        """Return whether `flag` is a name of this setting: in full, or its last part.
+        """Return whether `flag` is a name of this setting: in full, or its last part, which `as_parameter` returns.
 
         Dashes and underscores are alike: `num_workers` is a name of `--data.num-workers`.
         """

@@ -88,7 +88,7 @@ class Draft:
 
     @property
     def unset(self) -> dict[str, Value]:
-        """Parameter of a searched flag that is not typed → the script's default, with which a probe leaves it out.
+        """Parameter of a searched flag that is not typed → the script's default; a probe of it leaves the flag out.
 
         Neither switches nor values in files are among them.
         """

@@ -253,15 +253,16 @@ class CaseView:
         probe, so it is measured on longer iterations.
         """
         slowed = [config.trials[-1] for config in self.configs if _slowed_late(config.trials[-1])]
-        own = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
-        if own is None or own.probe.change is None:
+        default = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
+        if default is None or default.probe.change is None:
             return None
         for trial in slowed:
             change = trial.probe.change
-            if change and change.iteration >= 1.25 * own.probe.change.iteration:  # chosen
+            if change and change.iteration >= 1.25 * default.probe.change.iteration:  # chosen
                 return (
-                    f"#{own.number} slowed for good at iteration {own.probe.change.iteration}, #{trial.number} at "
-                    f"{change.iteration}: if iterations get longer with time, #{trial.number} looks slower than it is"
+                    f"#{default.number} slowed for good at iteration {default.probe.change.iteration}, "
+                    f"#{trial.number} at {change.iteration}: if iterations get longer with time, "
+                    f"#{trial.number} looks slower than it is"
                 )
         return None
 

@@ -158,8 +158,8 @@ def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
 def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
     """Return the gain of the best over the default, which is called `name`, as the end of a sentence.
 
-    The gain in a speed is a factor. Any other gain is a difference in percentage points, followed by the factor between
-    the samples/s of the two, or of the best and the default of its rung: see `times_default`.
+    The gain in a speed is a factor. Any other gain is a difference in percentage points. A factor between samples/s
+    follows: that of the two, or where the default has another rung, that of the best and the default of its own rung.
     """
     where = f", as sessions have measured both: {_values_of_both(gain)}" if gain.in_sessions else ""
     if row.objective in SPEEDS:

@@ -20,7 +20,10 @@ URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 
 
 def guarded(app: WSGIApplication) -> WSGIApplication:
-    """Return an application that refuses foreign requests with 403 and passes all others on to `app`."""
+    """Return an application that answers 403 to what `refusal` refuses, and passes all other requests on to `app`.
+
+    Only a browser on this machine may read, and nobody may write.
+    """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Return the answer to a request."""

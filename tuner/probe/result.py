@@ -59,7 +59,7 @@ class FailureKind(StrEnum):
     says_nothing: bool
     """Whether the failure says nothing about the config: the config is tried again until it has been measured."""
     invalidity: str
-    """The word for it in recorded tables: that of T4, the result schema of Kernel Tuner and others."""
+    """The word of T4, the result schema of Kernel Tuner and others, for it in recorded tables, such as `timeout`."""
 
     GPU_OOM = "gpu_oom"
     HOST_OOM = "host_oom"

@@ -153,17 +153,17 @@ class _Probe:
             measured = tuple(DeviceSummary(device=device.name, source=source.label) for device in source.devices)
         devices = tuple(
             DeviceSummary(
-                device=device.device,
-                source=device.source,
-                mem_peak_mib=device.mem_peak_mib,
-                mem_total_mib=device.mem_total_mib,
-                power_max_w=device.power_max_w,
+                device=summary.device,
+                source=summary.source,
+                mem_peak_mib=summary.mem_peak_mib,
+                mem_total_mib=summary.mem_total_mib,
+                power_max_w=summary.power_max_w,
                 others_mean_pct=others_pct,
             )
-            for device in measured
+            for summary in measured
         )
         busy = summaries.others_in_words(devices)
-        if busy and failure.kind.invalidity == "timeout":
+        if busy and failure.kind.invalidity == "timeout":  # as `hang` and `too_slow` have it
             failure = replace(failure, detail=f"{failure.detail}; {busy} meanwhile")
         blank = self._without_window(result.total_s)
         return replace(blank, failure=failure, devices=devices, notes=result.notes, alloc_retries=result.alloc_retries)

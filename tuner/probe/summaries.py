@@ -343,7 +343,8 @@ def _mean_with_error(
 ) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
-    The means over spans show how much the quantity scatters. `largest` and `variation`: see `steady.standard_error`.
+    The means over spans show how much the quantity scatters. `largest`: its largest possible value, such as 100 for a
+    percentage. `variation`: how much such a quantity usually varies.
     """
     means = [(span.trained_s, mean_of(span)) for span in window.spans()]
     blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
@@ -360,7 +361,7 @@ def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | No
     Args:
         mean_of: Returns the mean over a part of the window.
         window: The window.
-        scatter_error: The error that the scatter within the window shows: see `steady.standard_error`.
+        scatter_error: The standard error that the scatter within the window shows.
     """
     mean = mean_of(window)
     if scatter_error is None or mean is None:

@@ -133,12 +133,13 @@ def trials_with_rows(
 ) -> Iterator[TrialRows]:
     """Return an iterator over the wanted trials in the order of their ids, each with its rows of each further table.
 
-    All queries run at once, before the first trial is asked for.
+    All queries run when this function is called, before the caller asks for the first trial.
 
     Args:
         execute: Returns all rows of an SQLAlchemy query.
         queries: The queries of the wanted trials.
-        unread: The states of trials whose rows in further tables may be missing.
+        unread: The states of trials whose rows in further tables the caller does not need. If all wanted trials have
+            such states, these tables are not queried.
     """
     trials = execute(queries.trials)
     needed = queries.tables if any(trial.state not in unread for trial in trials) else ()

@@ -62,7 +62,8 @@ class CaseWork:
     def _strategy(self, count: int) -> Strategy:
         """Return the strategy of the job's purpose, for a study that has `count` trials.
 
-        Where constraints compare configs with the defaults of their rungs, the defaults are chosen first.
+        A search may begin with the best configs of siblings, which `_find_siblings` reads when it is called. Where
+        constraints compare configs with the defaults of their rungs, the defaults are chosen first.
         """
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._find_siblings)
         compares = compare_with_default(self._spec.build_constraints())
@@ -135,7 +136,7 @@ class CaseWork:
         if is_reached:
             return outcome
         # the strategy has nothing left, and says why
-        return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
+        return replace(outcome, why=self.study.why_done(keep=self._job.purpose.stores_ending))
 
     def _next_trial(self) -> OwnTrial | None:
         """Begin the next trial and return it; None when none may begin.

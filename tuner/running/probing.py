@@ -300,7 +300,10 @@ class Probing:
         return stop
 
     def _show_function(self, trial: OwnTrial, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that sends the watcher a `ProbeRunning` event about a trial's probe, which begins now."""
+        """Return a function that sends the watcher a `ProbeRunning` event about a trial's probe, which begins now.
+
+        The watcher is the caller's function that gets all events. `pulse` says how often, and by which clock.
+        """
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
         pulse.utilisation()  # forgets what was measured before this probe
@@ -316,7 +319,7 @@ class Probing:
                 return
             shown_s = now_s
             phase: Phase = "starting"
-            if newest is not None:
+            if newest is not None:  # without a window, no iteration after the warm-up has ended yet
                 phase = "warm-up" if newest.window_s is None else "measuring"
             event = ProbeRunning(
                 case=self._case.name,
@@ -324,7 +327,7 @@ class Probing:
                 phase=phase,
                 seconds=now_s - began_s,
                 iteration=newest and newest.iterations,
-                usual_iterations=limits.iterations - limits.warmup_iterations,
+                usual_iterations=limits.iterations - limits.warmup_iterations,  # those of a window
                 value=newest and probe.value(newest, objective),
                 error=newest and probe.error(newest, objective),
                 samples_per_s=newest and newest.samples_per_s,

@@ -102,8 +102,7 @@ class Workbench:
         """Return the space that is searched for a case.
 
         1. It lacks the parameters of `not_searched`.
-        2. It lacks the configs that the study's rules or the trainer refuse, and those that `self.holds` refuses: a
-           replay can measure only the configs of its table.
+        2. It lacks the configs that the study's rules or the trainer refuse, and those that a replay cannot measure.
         3. An `auto` ladder or batch size has the values that were worked out, or its first doublings before that.
         4. Its ladder ends at the largest rung that the trainer can run: a replay buffer may hold no more, for example.
 
@@ -114,7 +113,7 @@ class Workbench:
         left_out = not_searched(spec, self.trainer)  # 1
         searched = replace(space.restricted_to(set(space.names) - left_out.keys()), holds=self.holds)
         rules = spec.build_rules()  # 2
-        refusal = self._refusal_of(rules)
+        refusal = self._refusal_of(rules)  # config → why a rule or the trainer refuses it, or None
         if rules or self.trainer.has_rules:
             searched = study.Space(
                 tuple(self._without_refused_values(spec, parameter) for parameter in searched.parameters),
@@ -134,7 +133,8 @@ class Workbench:
             searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
             config = next(replace(searched, holds=study.allow_all).configs())  # any one, to quote why it is refused
-            raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
+            why = refusal(config) or "the recorded table does not have it"
+            raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {why}")
         return searched
 
     def _refusal_of(self, rules: Sequence[study.Rule]) -> Callable[[study.Config], str | None]:

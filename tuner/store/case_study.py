@@ -462,23 +462,23 @@ class CaseStudy:
         config = self.strategy.confirm(history, price) if may_confirm else None
         return confirmation(config) if config else choice
 
-    def end(self, *, keep: bool = True) -> str | None:
+    def why_done(self, *, keep: bool = True) -> str | None:
         """Return in words why the strategy has nothing left to probe; None while something is left.
 
         `keep`: whether the study stores this reason until its next trial begins. It never does while other workers
         still probe, because their results may change what is left.
         """
 
-        def ended() -> str | None:
+        def read_why() -> str | None:
             """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
-            answer = self.strategy.choose(history, one_start)
+            answer = self.strategy.choose(history, one_start)  # the next work finds no open session
             reason = answer.reason if isinstance(answer, Done) else None
             if keep and not history.running:
                 self._study.set_user_attr(schema.ENDED, reason)
             return reason
 
-        return self._database.transact(ended, alone=True)
+        return self._database.transact(read_why, alone=True)  # no other worker begins a trial meanwhile
 
     def stop(self, how: str) -> None:
         """Store the sentence `how`: how the search stopped, and how to go on. The next trial that begins removes it."""

@@ -115,8 +115,8 @@ def _share_in_common(case: Case, second: Case) -> float:
 def similarity(case: Case, second: Case) -> tuple[int, float] | None:
     """Return a sort key that is larger for cases that are more alike; None where they share neither method nor robot.
 
-    Its first number is 3 for the same method and robot, 2 for the same robot, and 1 for the same method. The second is
-    the share of their words that they have in common.
+    Its first number is 3 for the same method and robot, 2 for the same robot, and 1 for the same method. The second,
+    from 0 to 1, is the share of the words of robot and task that both have.
     """
     kind = 2 * int(_same_robot(case, second)) + int(case.method == second.method)
     return (kind, _share_in_common(case, second)) if kind else None

@@ -223,9 +223,11 @@ def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, 
 def _completed_options(options: Mapping[str, Any], command: _Command, added: _Additions) -> dict[str, Any]:
     """Return a trainer's options with the command that has placeholders, and with the keys that a launch adds.
 
-    These are `unset`, `computed` and `files`, as `_Additions` describes them. Without a key about progress, the tuner
-    counts steps inside the training, where it sees what a config changes. Then the parts `KEPT` may not change, and all
-    configs count as learning the same, unless `options` say otherwise.
+    The keys `unset` and `computed` are those of `added`; `files` names the configuration file of the command for those
+    of its values that are searched. What the options have under these keys stays.
+
+    Without a key about progress, the tuner counts steps inside the training, where it sees what a config changes. Then
+    the parts `KEPT` may not change, and all configs count as learning the same, unless `options` say otherwise.
     """
     is_counted_inside = not options.keys() & {"progress", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}

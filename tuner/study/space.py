@@ -161,7 +161,7 @@ class Parameter:
     def up_to(self, most: int) -> "Parameter":
         """Return the parameter without the numbers above `most`, which must be at least the smallest number.
 
-        Of an `auto` ladder, larger rungs are replaced by `most`, because an `auto` ladder may have any rung.
+        An `auto` ladder, which has `bounds`, may have any rung: its larger rungs and its upper bound become `most`.
         """
         if self.bounds is None:
             return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))

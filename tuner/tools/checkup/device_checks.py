@@ -76,7 +76,11 @@ def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect:
 
 
 def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield which devices are measured. `facts` come from `tuner.devices.found.describe_machine`."""
+    """Yield which devices are measured.
+
+    `facts` are those of `tuner.devices.found.describe_machine`: `cpu`, `cores`, `memory` and `kernel`, each as a text.
+    With GPUs, `gpus` is among them, and where they are known `driver` and `cuda`.
+    """
     if devices[0].is_gpu:
         driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
         yield fine("devices", f"{facts['gpus']}; {driver}")
@@ -133,7 +137,13 @@ def check_links(links: Sequence[Link]) -> Iterator[Finding]:
 
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
+    """Yield which NCCL variables probes get, and why; those that the user has set are a warning, as they change speeds.
+
+    Args:
+        links: How each pair of cards is connected.
+        environment: What the study sets for probes.
+        inherited: The environment variables of the tuner itself, which probes inherit.
+    """
     chosen = found.nccl_variables(environment.nccl_p2p, links)
     settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
     if environment.nccl_p2p == "auto":

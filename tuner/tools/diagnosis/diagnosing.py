@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy
 
 DATABASE = "database"
-"""The source of a fact that the study's database says."""
+"""The source of what the study's database says, as the diagnosis names it beside each number."""
 ENDS = {
     "COMPLETE": study_times.TrialEnd.COMPLETE,
     "PRUNED": study_times.TrialEnd.PRUNED,
@@ -127,9 +127,9 @@ def _number(row: sqlalchemy.Row[Any]) -> float | None:
 
 
 def _read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyRecord:
-    """Return what the database says of a study of `tuner`: of one case, or of all where `case` is None.
+    """Return what the database says of a study of `tuner`, which must be there.
 
-    Raises EmptyStoreError if there is none.
+    `case`: the only case to read, which must be there, too; None for all cases.
     """
     reader = StudyReader(engine, study)
     cases = [view for view in reader.cases if case in {None, view.name}]

@@ -55,14 +55,18 @@ class RunFollower:
         """How many of the last scores in a row are not finite; and the longest such row that a finite score ended."""
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
-        """Keep the newest score, and return whether the run goes on. `so_far`: its result; None before the first."""
+        """Keep the newest score, and return whether the run goes on.
+
+        `so_far`: its result after the newest iteration; None at calls between iterations, to which `GO` is the answer.
+        """
         if self._interrupted():
             return Answer(Next.INTERRUPTED)
         if so_far is None:
             return Answer(Next.GO)
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)  # 0 before the start-up has ended
         self.note(so_far)
-        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)  # at each new score
+        # beyond the usual number of iterations, with a result after each of them, because each may have a new score
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)
 
     @property
     def is_complete(self) -> bool:
@@ -185,7 +189,7 @@ class Race:
                 continue
             if self._job.interrupted() or not self._job.has_time(self._expected_s(turn.seconds)):
                 return None
-            if not self._runs.claim(entrant.config, seed, is_made):  # another process makes this run
+            if not self._runs.claim(entrant.config, seed, is_needless=is_made):  # another process makes this run
                 elsewhere += 1
             elif not self._run_claimed(entrant, seed, turn.seconds):
                 return None
@@ -203,7 +207,10 @@ class Race:
         )
 
     def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
-        """Make and store a run that this process has claimed; return False where the user has stopped it."""
+        """Make and store a run that this process has claimed; return False where the user has stopped it.
+
+        Raises TrainerError where the machine or the set-up is at fault, and where the runs so far give no scores.
+        """
         try:
             self._say(f"training {entrant}, seed {seed}, for {seconds:.0f} s")
             run = self._train(entrant, seed, seconds)

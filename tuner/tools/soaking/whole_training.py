@@ -116,7 +116,7 @@ class WholeTraining:
         # 99 % at most, because a soak may not meet all that a training does
         percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)
         confidence = f" with {percent:.0f} % probability"
-        if is_sure and rising.end_s < 60.0:
+        if is_sure and rising.end_s < 60.0:  # seconds (chosen): so short a soak shows too little for a percentage
             confidence = f", as far as a soak of {duration(rising.end_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
         bound = "at most" if is_sure else "it may reach"

@@ -9,23 +9,23 @@ import weakref
 
 from tuner_inside.steady_steps import steady
 
-_watchers = {}
-"""The id of a module → its watchers."""
+_observers = {}
+"""The id of a module → its observers: the objects whose method `look` sees each of its calls."""
 _wrapped_classes = set()
 """The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
 
-def watch(module, watcher):
-    """Let `watcher.look` see a module and its positional and named arguments at each call. It must not raise."""
-    if id(module) not in _watchers:  # a later module may get the same id
-        weakref.finalize(module, _watchers.pop, id(module), None).atexit = False
-    _watchers[id(module)] = (*_watchers.get(id(module), ()), watcher)
+def watch(module, observer):
+    """Let `observer.look` see a module and its positional and named arguments at each call. It must not raise."""
+    if id(module) not in _observers:  # a later module may get the same id
+        weakref.finalize(module, _observers.pop, id(module), None).atexit = False
+    _observers[id(module)] = (*_observers.get(id(module), ()), observer)
     _wrap_class_call(type(module))
 
 
-def forget(module, watcher):
-    """Let a watcher no longer see what is given to a module."""
-    _watchers[id(module)] = tuple(kept for kept in _watchers.get(id(module), ()) if kept is not watcher)
+def forget(module, observer):
+    """Let an observer no longer see what is given to a module."""
+    _observers[id(module)] = tuple(kept for kept in _observers.get(id(module), ()) if kept is not observer)
 
 
 def in_backward():
@@ -36,11 +36,11 @@ def in_backward():
 
 def begin_anew():
     """Forget all modules, as in a forked process."""
-    _watchers.clear()
+    _observers.clear()
 
 
 def _wrap_class_call(kind):
-    """Wrap the `__call__` of a module's class once, so that the watchers of a module see each of its calls first.
+    """Wrap the `__call__` of a module's class once, so that the observers of a module see each of its calls first.
 
     A usual call of a steady training only adds its samples. Every other call counts in full.
     """
@@ -50,10 +50,10 @@ def _wrap_class_call(kind):
     base = next((parent for parent in kind.__mro__[1:] if "__call__" in vars(parent)), None)  # None of `Module` itself
     # an older torch does not say whether it compiles; bool() is False
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    is_grad_enabled, watchers_of, usual = torch.is_grad_enabled, _watchers.get, steady
+    is_grad_enabled, observers_of, usual = torch.is_grad_enabled, _observers.get, steady
 
     def call(*args, **kwargs):  # with the module in it, the tuple is handed on as it is
-        """Let the watchers see the call, and call the module as without this wrapper."""
+        """Let the observers see the call, and call the module as without this wrapper."""
         self = args[0]
         if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
             return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
@@ -73,9 +73,9 @@ def _wrap_class_call(kind):
         except Exception:  # other arguments than usual
             pass
         if not is_usual:
-            for watcher in watchers_of(id(self), ()):
+            for observer in observers_of(id(self), ()):
                 if not is_compiling():
-                    watcher.look(self, args[1:], kwargs)
+                    observer.look(self, args[1:], kwargs)
         # `super()` would take microseconds; looked up now, because others may wrap it, too
         next_call = base.__call__ if own_call is None else own_call
         return next_call(*args, **kwargs) if kwargs else next_call(*args)  # the second makes no empty dictionary

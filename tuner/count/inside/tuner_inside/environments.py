@@ -20,9 +20,9 @@ class Environments:
         """Begin before the first step."""
         self.steps = {}
         """The environment's id → its steps, times the environments that it holds."""
-        self.feeds = {}
-        """The environment's id → how many rollouts it has ended: it stepped last before the optimizer did. The samples
-        of the environment with the most are those that feed the training; others evaluate."""
+        self.rollouts_of = {}
+        """The environment's id → how many rollouts it has ended: it stepped last before the optimizer did. The
+        environment that has ended most of them trains; others evaluate."""
         self.rollouts = 0
         """How often the optimizer has begun to step after an environment has."""
         self.depth = 0
@@ -33,9 +33,9 @@ class Environments:
     @property
     def training(self):
         """The steps of the environment that the optimizer steps follow: the others evaluate, however long."""
-        if not self.feeds:
+        if not self.rollouts_of:
             return 0
-        return self.steps[max(self.feeds, key=lambda number: self.feeds[number])]
+        return self.steps[max(self.rollouts_of, key=lambda number: self.rollouts_of[number])]
 
     def add_steps(self, environment, count):
         """Add the steps of an environment."""
@@ -45,7 +45,7 @@ class Environments:
     def after_step(self):
         """Note that the optimizer has made a step."""
         if self.latest is not None:
-            self.feeds[self.latest] = self.feeds.get(self.latest, 0) + 1
+            self.rollouts_of[self.latest] = self.rollouts_of.get(self.latest, 0) + 1
             self.rollouts += 1
             self.latest = None
 

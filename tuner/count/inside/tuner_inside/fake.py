@@ -81,10 +81,10 @@ def _card_memory(torch):
             self.allocator = Allocator()
             self.forced = None
             """Whether the tensors that are made now are on the card; None where their inputs decide."""
-            self._held = {}
-            """The storage's address → a weak reference, and its block on the card; None where it is on the host."""
-            self._unknown = set()
-            """The addresses of the storages whose data are unknown since an operation has written into them."""
+            self._storages = {}
+            """Storage's address → a weak reference to it, and its block of the card's memory; None if on the host."""
+            self._written = set()
+            """The addresses of the storages into which an operation has written data that are not known."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             """Return the fake results of an operation; torch calls this in place of each of its operations.
@@ -108,7 +108,7 @@ def _card_memory(torch):
             storage = _storage(tensor)
             if storage is None:
                 return False
-            _, block = self._held.get(storage._cdata, (None, None))
+            _, block = self._storages.get(storage._cdata, (None, None))
             return block is not None
 
         def moved(self, tensor, to_card):
@@ -128,15 +128,15 @@ def _card_memory(torch):
         def _take_memory(self, tensor, on_card):
             """Give a new tensor's storage its block of the card, if it is there, until the storage is gone."""
             storage = _storage(tensor)
-            if storage is None or storage._cdata in self._held:  # a view has the storage of its base
+            if storage is None or storage._cdata in self._storages:  # a view has the storage of its base
                 return
             key = storage._cdata
             block = self.allocator.take(storage.nbytes()) if on_card else None
-            self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), block)
+            self._storages[key] = (weakref.ref(storage, lambda _: self._free(key)), block)
 
         def _free(self, key):
-            self._unknown.discard(key)
-            _, block = self._held.pop(key)
+            self._written.discard(key)
+            _, block = self._storages.pop(key)
             if block:
                 self.allocator.give(*block)
 
@@ -145,7 +145,7 @@ def _card_memory(torch):
             if not isinstance(tensor, FakeTensor):
                 return tensor
             storage = _storage(tensor)
-            is_unknown = storage is not None and storage._cdata in self._unknown
+            is_unknown = storage is not None and storage._cdata in self._written
             return None if is_unknown else getattr(tensor, "own_data", None)
 
         def _real_results(self, function, args, kwargs, tensors):
@@ -171,7 +171,7 @@ def _card_memory(torch):
             aliases = [parameter for parameter in parameters if parameter.alias_info]
             written = [values.get(parameter.name) for parameter in aliases if parameter.alias_info.is_write]
             storages = filter(None, map(_storage, tensors_in(written)))
-            self._unknown |= {storage._cdata for storage in storages} & self._held.keys()
+            self._written |= {storage._cdata for storage in storages} & self._storages.keys()
 
     return CardMemory()
 
@@ -198,7 +198,7 @@ def _fake_card(torch, memory):
     """Return the torch mode in which each function of torch acts as if the card were there.
 
     Tensors stay on the fake CPU, casts are those of CUDA's autocast, and reads of data get an answer.
-    `memory`: notes which tensors are on the card: see `_card_memory`.
+    `memory`: the mode of `_card_memory`, which notes which tensors are on the card.
     """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.nn import functional

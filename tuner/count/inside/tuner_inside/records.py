@@ -19,11 +19,11 @@ _file = {"pid": 0, "path": "", "pause_recorded_s": 0.0}
 """The process that writes the file, the path of the file, and the time of the last record about a pause."""
 off = set()
 """The parts of the counting that an error has switched off."""
-_turn = [RLock()]
-"""The lock that a thread holds while it counts: a script may fetch batches or compute gradients in several threads."""
+_lock = [RLock()]
+"""Its only entry is the lock that a thread holds while it counts: a script may count in several threads at once."""
 
 
-os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a thread of the parent may hold it
+os.register_at_fork(after_in_child=lambda: _lock.__setitem__(0, RLock()))  # a thread of the parent may hold it
 
 
 def write_record(kind, **fields):
@@ -85,7 +85,7 @@ def guarded(part):
             if part in off:
                 return None
             try:
-                with _turn[0]:
+                with _lock[0]:
                     return function(*args, **kwargs)
             except Exception as error:
                 if part not in off:

@@ -68,7 +68,7 @@ class Tally:
         self.level = 0
         """How many levels below the outermost modules the watched ones are."""
         self.inner = None
-        """The watcher of an inner module, before it has said which dimension the samples are; None afterwards."""
+        """The observer of an inner module, before it has said which dimension the samples are; None afterwards."""
         self.form = ""
         """The form of a sample: `3x224x224 float32`."""
         self.why = None

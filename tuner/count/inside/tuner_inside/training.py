@@ -126,13 +126,13 @@ def _sums(readings):
 @guarded("inputs")
 def keep_input_sum(tensor):
     """Keep the sum of an input, in the first steps: ranks with the same sums train on the same samples."""
-    if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_captured(tensor):
+    if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_in_graph(tensor):
         total = tensor.detach().float().sum() if tensor.dtype.is_floating_point else tensor.detach().sum()
         training.inputs.setdefault(training.steps, []).append(DeviceNumber(total))
 
 
-def _is_captured(tensor):
-    """Return whether a CUDA graph is being captured, in which nothing may be read."""
+def _is_in_graph(tensor):
+    """Return whether a tensor is on the card while a CUDA graph is captured there, so that nothing may be read."""
     cuda = sys.modules["torch"].cuda
     return tensor.device.type == "cuda" and cuda.is_current_stream_capturing()
 
@@ -163,15 +163,14 @@ def observations():
 
 @guarded("losses")
 def _note_loss(tensors, grad_tensors, *_, **__):
-    """Keep the loss that a backward pass begins from, if it is a single number.
+    """Keep the loss that a backward pass begins from, if it is a single number; of several, the first one.
 
-    A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back. Gradients are
-    computed of `tensors`, and begin with `grad_tensors`: empty, None or with Nones for a plain loss.
+    torch computes the gradients of `tensors`, and begins with the gradients `grad_tensors`, one for each. Of a loss
+    these are empty, None, or Nones. A pipeline's stage begins with larger tensors, which the next stage has sent back.
     """
-    arguments = [*tensors, *(grad_tensors or ())]
-    loss = arguments[0] if arguments else None
-    are_single_numbers = all(tensor is None or tensor.numel() == 1 for tensor in arguments)
-    if are_single_numbers and is_tensor(loss) and not _is_captured(loss):
+    loss = tensors[0] if tensors else None
+    are_single_numbers = all(tensor is None or tensor.numel() == 1 for tensor in (*tensors, *(grad_tensors or ())))
+    if are_single_numbers and is_tensor(loss) and not _is_in_graph(loss):
         training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 

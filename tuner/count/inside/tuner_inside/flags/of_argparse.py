@@ -57,7 +57,7 @@ def _around_parser(parser_class, name, values_and_leftover):
     @functools.wraps(method)
     def parse(self, args=None, *more, **kwargs):
         """Parse as without this wrapper, and record the options if they are those of the command line."""
-        this_parse = guard(_Parse)(self, args)  # None if our own code has failed
+        this_parse = guard(_Parse)(self, args)  # adds itself to `_running.parses`; None if our own code has failed
         try:
             result = method(self, args, *more, **kwargs)
         finally:

@@ -123,17 +123,18 @@ def _options_of_tyro(argument, values):
     `values`: the name of each argument → its typed words, or a bool for a flag that stands alone. tyro has None or a
     marker of its own for an argument that is not typed: then the default is in force.
     """
-    lowered, action = argument.lowered, str(argument.lowered.action)
+    lowered, action = argument.lowered, str(argument.lowered.action).lower()
     names = lowered.name_or_flags if hasattr(lowered, "name_or_flags") else (lowered.name_or_flag,)
     if not names[0].startswith("-"):
         return []
     words = values.get(lowered.dest)
     if isinstance(words, (list, tuple)) and len(words) == 1:
         words = words[0]
-    value = words if isinstance(words, (str, bool)) else argument.field.default  # several words are no value to try
+    # a search varies single values, so of an argument with several words the default counts
+    value = words if isinstance(words, (str, bool)) else argument.field.default
     # a flag that stands alone is stored as `store_true` or `store_false`, or it has a spelling `--no-…`, too, which is
     # stored as `boolean_optional_action` or as the class `BooleanOptionalAction`
-    off = [_off_spelling(name) for name in names if name.startswith("--") and "oolean" in action]
+    off = [_off_spelling(name) for name in names if name.startswith("--") and "boolean" in action]
     return [option(names, value, switch="store_" in action or bool(off), off=off, choices=lowered.choices)]
 
 
