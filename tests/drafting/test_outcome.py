@@ -12,6 +12,7 @@ import pytest
 from tests_counts import COUNTED_TRAINING
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
+from tuner.count.signature import Shares
 from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
@@ -322,6 +323,18 @@ def test_a_slower_config_is_no_line_to_try_after_the_command_has_failed(tmp_path
 def test_the_best_is_taken_to_scatter_as_the_command_does(tmp_path: Path) -> None:
     _, told = measured_again(tmp_path, lambda _, usual: replace(usual, samples_per_s=1300.0))
     assert "2.75 ± 0.32 times as many" in told  # with what windows show alone: ± 0.23
+
+
+def test_the_longest_probe_shows_how_a_training_spends_its_time(tmp_path: Path) -> None:
+    probes = [(90.0, 0.08), (9.0, 0.0)]  # a short probe has seen no evaluation
+
+    def again(plan: ProbePlan, usual: ProbeResult) -> ProbeResult:
+        total_s, evaluation = probes.pop(0) if len(probes) > 1 else probes[0]
+        training = replace(COUNTED_TRAINING, shares=Shares(data=0.0, evaluation=evaluation, saves=0.0))
+        return replace(usual, samples_per_s=6000.0, total_s=total_s, training=training)
+
+    _, told = measured_again(tmp_path, again, own=4400.0)
+    assert "its time: 8 % evaluation" in told
 
 
 def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
