@@ -402,6 +402,9 @@ def test_iterations_that_get_longer_may_make_a_faster_config_look_slow(tmp_path:
     slowed[0] = {"change": Change(300, 9.0, 0.8), "iteration": 400}
     told = searched(tmp_path, {1: slowed[1], other: slowed[other]})
     assert any("looks slower than it is" in line for line in told)
+    (tmp_path / "steady").mkdir()
+    told = searched(tmp_path / "steady", {1: slowed[1], other: slowed[other], 2: {"iteration": 400}})
+    assert not any("looks slower" in line for line in told)
 
 
 def test_without_speeds_there_is_no_line_to_copy(tmp_path: Path) -> None:

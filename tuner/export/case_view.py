@@ -247,22 +247,25 @@ class CaseView:
 
     @cached_property
     def slowing_text(self) -> str | None:
-        """A sentence, if the default and another config slowed for good at different iterations.
+        """A sentence, if the default and another config slowed for good at different iterations, and none stayed steady.
 
         Then iterations may get longer all the time, as with growing sequences. The faster config gets further in a
         probe, so it is measured on longer iterations.
         """
-        slowed = [config.trials[-1] for config in self.configs if _slowed_late(config.trials[-1])]
-        default = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
-        if default is None or default.probe.change is None:
+        newest = [config.trials[-1] for config in self.configs]
+        slowed = [trial for trial in newest if _slowed_late(trial)]
+        own = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
+        if own is None or own.probe.change is None:
+            return None
+        later = 1.25 * own.probe.change.iteration  # chosen
+        if any((trial.probe.iteration or 0) >= later for trial in newest if trial not in slowed):  # it stayed steady
             return None
         for trial in slowed:
             change = trial.probe.change
-            if change and change.iteration >= 1.25 * default.probe.change.iteration:  # chosen
+            if change and change.iteration >= later:
                 return (
-                    f"#{default.number} slowed for good at iteration {default.probe.change.iteration}, "
-                    f"#{trial.number} at {change.iteration}: if iterations get longer with time, "
-                    f"#{trial.number} looks slower than it is"
+                    f"#{own.number} slowed for good at iteration {own.probe.change.iteration}, #{trial.number} at "
+                    f"{change.iteration}: if iterations get longer with time, #{trial.number} looks slower than it is"
                 )
         return None
 
