@@ -201,7 +201,7 @@ class Table:
     """The recorded result of each config; the last result where a config was probed more than once."""
 
     def __init__(self, header: Header, rows: Iterable[Recorded]) -> None:
-        """Raises StudyError where the space of the header cannot be used."""
+        """Make a table of recorded results. Raises StudyError where the space of the header cannot be used."""
         self.header = header
         """Where and how the table was recorded."""
         self.space: Space = StudySpec.model_validate(

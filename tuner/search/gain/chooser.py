@@ -83,8 +83,8 @@ class Gain:
     def confirm(self, history: History, price: Price) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
-        It need not if it has measured a config that is as good: see `Acquisition.is_as_good`. A study of a speed then
-        measures the user's own config or the best again, if the gain is not sure: see `History.to_compare`.
+        It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
+        then measures the user's own config or the best again, if the gain is not sure.
         """
         acquisition = self._acquisition(history, price)
         best = acquisition.outlook.best_config
@@ -182,7 +182,8 @@ class GainSampler(StrategySampler):
         Args:
             space: The parameters and their values.
             limits: When a start takes too long, and how much memory must stay free.
-            training_hours: The length of the training that will use the best config: see `Goal`.
+            training_hours: The length of the training that will use the best config. The search ends when more probes
+                would take more time than this training gains.
             siblings: Similar cases, whose measurements tell about this one; the most similar one first.
             price: Returns how many trainer starts a probe of a config takes now.
         """

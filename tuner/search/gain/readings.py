@@ -27,7 +27,7 @@ class Readings:
     """The measurements that a model learns from: a row per config and set of devices, with the mean measured there."""
 
     codes: Codes
-    """The configs of the rows: see `Levels.codes`."""
+    """The configs of the rows: the place of each value among those of its parameter."""
     values: Floats
     errors: Floats
     """The standard errors of the values, above 0."""
