@@ -97,6 +97,7 @@ def test_an_agent_file_that_is_not_utf_8(tuner: Tuner, tmp_path: Path) -> None:
         (root / name).mkdir(parents=True)
     (root / "mimickit/run.py").touch()
     (root / "data/engines/newton_engine.yaml").touch()
+    (root / "e.yaml").touch()
     (root / "args/walk_args.txt").write_text("--agent_config data/agents/a.yaml --env_config e.yaml")
     (root / "data/agents/a.yaml").write_bytes(b"agent_name: \xff\xfe")
     trainer = {"name": "mimickit", "root": str(root), "options": {"engine_config": "data/engines/newton_engine.yaml"}}

@@ -27,10 +27,8 @@ def test_two_standard_errors_hold_the_truth_if_all_readings_are_disturbed_alike(
     holds: list[tuple[bool, bool]] = []
     for seed in range(200):
         draw = random.Random(seed)
-        delayed, shares = (
-            draw.uniform(0.05, 0.8),
-            {config: draw.triangular(0.0, 1.0, 1.0) for config in ("own", "best")},
-        )
+        delayed = draw.uniform(0.05, 0.8)
+        shares = {config: draw.triangular(0.0, 1.0, 1.0) for config in ("own", "best")}
         trials = [
             measured(
                 number,

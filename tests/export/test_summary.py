@@ -11,6 +11,7 @@ from tests_counts import COUNTED_TRAINING
 
 from tuner.cli.hints import heading_of_command
 from tuner.count import TrainingCounts
+from tuner.count.signature import Shares
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseView
 from tuner.export.findings import Sureness, Topic, beside_table, findings, result
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from conftest import FilledDatabase
 
 
-def passed(passes: int) -> TrainingCounts:
-    """Return the counts of a training that has passed so often over its data."""
-    return replace(COUNTED_TRAINING, passes=passes)
+def passed(passes: int, data: float | None = None) -> TrainingCounts:
+    """Return the counts of a training that has passed so often over its data, and waited for it this share of time."""
+    shares = None if data is None else Shares(data=data, evaluation=0.0, saves=0.0)
+    return replace(COUNTED_TRAINING, passes=passes, shares=shares)
 
 
 RACE = Path(__file__).parents[2] / "benchmarks/results/races_two_h100/pi_plus_race.db"
@@ -234,7 +236,10 @@ PAUSE = "an epoch's end costs 9 s; the numbers are those without it"
     ("own", "best", "said"),
     [
         ({}, {"notes": (PAUSE,), "step_share": 0.1}, "epoch's end costs 9 s; if both pause alike, the best is 1.40 "),
-        ({"training": passed(0)}, {"training": passed(3)}, "its first pass over the data alone"),
+        ({"training": passed(0)}, {"training": passed(3)}, "may be faster than the best"),
+        ({"training": passed(0, 0.9)}, {"training": passed(3)}, "may be faster than the best"),
+        ({"training": passed(0, 0.5)}, {"training": passed(3)}, "in a cache, the default is faster than that"),
+        ({"training": passed(0, 0.01)}, {"training": passed(3)}, ""),
         ({"change": Change(100, 9.0, 0.8)}, {"change": Change(300, 9.0, 0.8)}, "#1 looks slower than it is"),
         ({"change": Change(100, 9.0, 0.8)}, {"change": Change(101, 9.0, 0.8)}, ""),  # at the same iteration
         ({"change": Change(3, 1.0, 0.8)}, {"change": Change(9, 1.0, 0.8)}, ""),  # as the training began
@@ -253,7 +258,7 @@ def test_what_short_probes_do_not_see_is_said_wherever_results_are_shown(
     shown = " ".join(map(str, beside_table(row)))
     assert said in shown
     assert bool(row.doubts) is bool(said)
-    assert heading_of_command(row).endswith("be no faster:" if "first pass" in said else "to copy:")
+    assert heading_of_command(row).endswith("be no faster:" if "may be faster" in said else "to copy:")
 
 
 def test_that_other_processes_worked_beside_the_best_is_a_doubt() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests_scaling import scaled
 
 from tuner.devices.found import Link
-from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs
+from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, told_routes
 
 FUSION = scaled("fusion", 64, 256)
 PPO = scaled("ppo", 1024)
@@ -60,6 +60,7 @@ def test_a_route_that_nccl_is_told_not_to_take_is_not_measured(
 ) -> None:
     found = [routes([link(nvlink=nvlink)], on_gpu=True, variables=variables) for nvlink in (True, False)]
     assert found == [over_nvlink, over_pcie]
+    assert bool(told_routes(variables)) is (variables != {"NCCL_P2P_DISABLE": "0"})
 
 
 def test_a_program_is_started_once_for_all_that_it_serves() -> None:

@@ -54,7 +54,7 @@ def test_iterations_that_were_too_slow_leave_fewer_updates_open() -> None:
 def test_what_was_too_slow_and_is_tried_again_closes_nothing() -> None:
     again = failure("too_slow")
     again.set_user_attr(RETRY, True)
-    assert closed(again) == []
+    assert (closed(again), Observed([again]).failures) == ([], 0)
 
 
 def test_a_crash_closes_nothing_but_itself() -> None:

@@ -215,10 +215,11 @@ def test_what_a_session_flattered_is_the_incumbent_only_until_it_is_confirmed(st
 
 def test_failures_that_no_config_is_to_blame_for_count_only_in_a_row(study: CaseStudy) -> None:
     counts = []
-    for verdict in (CRASH, CRASH, ok(50.0), CRASH, OUT_OF_MEMORY, CRASH, CRASH, CRASH):
+    slow = replace(TOO_SLOW, state=TrialState.FAIL, retry=True)
+    for verdict in (CRASH, CRASH, ok(50.0), CRASH, OUT_OF_MEMORY, CRASH, CRASH, slow, CRASH):
         probe(study, verdict)
         counts.append(study.history().failing_streak)
-    assert counts == [1, 2, 0, 1, 0, 1, 2, 3]
+    assert counts == [1, 2, 0, 1, 0, 1, 2, 0, 1]
 
 
 class Below(BasePruner):

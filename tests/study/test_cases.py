@@ -6,7 +6,7 @@ from tuner.study.cases import Case, select
 CASES = [
     Case(name="deepmimic_pi_plus_ppo"),
     Case(name="amp_pi_plus"),
-    Case(name="view_pi_plus", trainable=False, mode="test"),
+    Case(name="view_pi_plus", trainable=False, mode="test", fault="no file env.yaml"),
     Case(name="dof_pi_plus", trainable=False, fault="it names no agent"),
     Case(name="amp_humanoid"),
 ]

@@ -131,8 +131,8 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
-FIRST_EPOCH = "in its first pass over the data alone"
-"""A part of the doubt that the best may be slower than a command whose later passes read from a cache."""
+MAY_BE_FASTER = "may be faster than the best"
+"""A part of the doubt about a command that waits for data which its later passes may find in a cache."""
 
 
 def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
@@ -141,11 +141,12 @@ def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterato
     These are passes over the data after the first one, and pauses such as evaluations. `name`: that of `own` in words.
     """
     own_passes, best_passes = (_passes(config) for config in (own, best))
-    if own_passes == 0 and best_passes:
-        cached = (
-            f"if later passes find the data in a cache, {name} is faster than that, and may be faster than the best"
-        )
-        yield f"{name} was measured {FIRST_EPOCH}: {cached}"
+    rest = 1.0 - _data_share(own)  # of the time of `own`, if it need not wait for data
+    if own_passes == 0 and best_passes and rest < 0.98:  # less is not worth a doubt (chosen)
+        cached = f"if later passes find the data in a cache, {name} is faster than that"
+        if (own.samples_per_s or 0.0) >= rest * (best.samples_per_s or 0.0):
+            cached += f", and {MAY_BE_FASTER}"
+        yield f"{name} was measured in its first pass over the data alone: {cached}"
     shares = [_step_share(own), _step_share(best)]
     pause_notes = _pause_notes(own, best)
     if not pause_notes or all(shares):
@@ -163,6 +164,13 @@ def _passes(config: Standing) -> int | None:
     """Return the most passes over the data that a probe of a config has seen to the end; None if they are unknown."""
     counted = [trial.probe.training.passes for trial in config.trials if trial.probe.training]
     return max((passes for passes in counted if passes is not None), default=None)
+
+
+def _data_share(config: Standing) -> float:
+    """Return the share of its time, from 0 to 1, in which a config waits for data: at most all, where it is unknown."""
+    counted = [trial.probe.training for trial in config.trials if trial.probe.training]
+    share = of_known(fmean, (counts.shares.data if counts.shares else None for counts in counted))
+    return 1.0 if share is None else share
 
 
 def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:

@@ -113,9 +113,7 @@ class ProgressReader:
         score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
         self._note_score(line.t_s, score_match and score_match[SCORE_GROUP])
         fields = self._feed_printed(line.text)
-        if (
-            fields is None or self.counts_inside
-        ):  # the line has no iteration, or one that is counted inside already: it may be about a pause
+        if fields is None or self.counts_inside:  # no iteration, or one that is counted inside already
             self._note_pause(line.text)
             return None
         if self._counts_lines:  # no pattern reads an iteration: each match is one, unless it repeats samples

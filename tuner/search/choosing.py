@@ -20,7 +20,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
 from tuner.probe import of_known
-from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
+from tuner.records.trial import COMPLETE, RUNNING, TrialRecord
 from tuner.search import standing
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Standing
@@ -90,8 +90,7 @@ class History:
     def failing_streak(self) -> int:
         """How many of the newest ended trials failed in a row, none of them by its config's fault."""
         newest_first = reversed(standing.ended(self.records))
-        streak = takewhile(lambda trial: trial.state == FAIL and standing.is_failure(trial.failure), newest_first)
-        return sum(1 for _ in streak)
+        return sum(1 for _ in takewhile(standing.has_blameless_config, newest_first))
 
     @property
     def usual_s(self) -> float | None:

@@ -176,10 +176,10 @@ class Observed:
             need = HOST_MEMORY
         elif failure == FailureKind.TOO_SLOW:
             need = _TIME_OF_ITERATIONS if trial.failed_after_start else _TIME_OF_START
-        if need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
-            self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
-        elif counts_against_config(failure):
+        if need is None and counts_against_config(failure):
             self.failed.append(config)
+        elif need is not None and not trial.retry:  # a trial to be repeated shows no end of memory or time
+            self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
 
 
 def _first_value(trial: FrozenTrial) -> float | None:

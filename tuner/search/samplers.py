@@ -128,7 +128,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     """Return the chooser of the configs with which a search begins before anything is known: the seeds.
 
     They are the user's own config, and then `per_variant` configs for each variant of the trained agent. These have the
-    largest, the smallest and middle values of the parameter that decides memory. See `Space.seeds`.
+    largest, the smallest and middle values of the parameter that decides memory. See `Space.start_configs`.
     """
     configs = space.start_configs(per_variant)
 

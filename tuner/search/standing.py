@@ -334,9 +334,14 @@ def broken(trials: Sequence[TrialRecord]) -> set[int]:
     for trial in trials:
         if trial.state == COMPLETE:
             return failed if len(failed) >= BROKEN_AFTER else set()
-        if trial.state == FAIL and is_failure(trial.failure):
+        if has_blameless_config(trial):
             failed.add(trial.number)
     return set()
+
+
+def has_blameless_config(trial: TrialRecord) -> bool:
+    """Return whether a trial failed and its config is not to blame; if it is, the trial is pruned or too slow."""
+    return trial.state == FAIL and is_failure(trial.failure) and trial.failure != FailureKind.TOO_SLOW
 
 
 def is_failure(kind: str | None) -> bool:

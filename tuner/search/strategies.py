@@ -89,7 +89,7 @@ def by_drawing(
     resumed_at: int = 0,
     own: Config | None = None,
 ) -> Strategy:
-    """Return the strategy of the siblings' best configs, then `Space.seeds`, then what TPE or a random sampler draws.
+    """Return the strategy of the siblings' best configs, then `seeds_first`, then what TPE or a random sampler draws.
 
     `resumed_at`: the number of trials so far. `own`: the user's own config, whose gain the end makes sure; None where
     there is none, or no speed to compare.

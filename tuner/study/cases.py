@@ -67,11 +67,12 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
         matched = [case for case in cases if fnmatchcase(case.name, glob) or fnmatchcase(case.name, of_file)]
         if not any(case.trainable for case in matched):
             without_match.append(pattern)
-            not_trainable += [f"{case.name} is no training ({case.fault or f'mode {case.mode}'})" for case in matched]
+            reasons = [case.fault if case.mode == "train" else f"mode {case.mode}" for case in matched]
+            not_trainable += [f"{case.name} is no training ({why})" for case, why in zip(matched, reasons, strict=True)]
         chosen |= {case.name for case in matched}
     if without_match:
         known = ", ".join(trainable) or "none"
-        why = f"; {', '.join(not_trainable)}" if not_trainable else ""
+        why = shorten(f"; {', '.join(not_trainable)}", 400, placeholder=" …") if not_trainable else ""
         raise StudyError(
             f"no trainable case matches {', '.join(map(repr, without_match))}{why}; "
             f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"

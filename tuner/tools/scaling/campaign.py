@@ -121,7 +121,8 @@ def routes(
 
 def told_routes(variables: Mapping[str, str]) -> str:
     """Return the variables that limit NCCL's routes, with their values; empty without any."""
-    return " ".join(f"{name}={variables[name]}" for name in (NO_P2P, P2P_LEVEL, NO_HOST) if name in variables)
+    limiting = {NO_P2P: "1", P2P_LEVEL: variables.get(P2P_LEVEL), NO_HOST: "1"}
+    return " ".join(f"{name}={value}" for name, value in limiting.items() if value and variables.get(name) == value)
 
 
 def scaling_runs(

@@ -87,12 +87,14 @@ def record_options(parser, options, leftover=None):
 
 
 def _without_secret(option):
-    """Return an option, without its value if that may be a key: by the option's name, or because it looks like one."""
+    """Return an option, without a text that may be a key: by the option's name, or because it looks like one."""
     value = option["value"]
+    if not isinstance(value, str):
+        return option  # such as the number of `--max-tokens`
     secret_words = ("key", "token", "secret", "passw", "credential", "auth")
     has_secret_name = any(word in option["names"][0].lower() for word in secret_words)
     # long (20 is chosen), and neither a sentence, a path, a list nor an address
-    looks_like_key = isinstance(value, str) and len(value) >= 20 and not set(value) & set(" /.,=:")
+    looks_like_key = len(value) >= 20 and not set(value) & set(" /.,=:")
     return dict(option, value=None) if has_secret_name or looks_like_key else option
 
 
