@@ -211,8 +211,9 @@ def _names_at(indices: Sequence[int], cards: VisibleCards) -> list[str]:
 def part_of(
     source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml, memory_mib: float | None = None
 ) -> DeviceSource:
-    """Open some devices of a source, by their positions, and return them; `memory_mib` as in `open_devices`.
+    """Open some devices of a source, by their positions, and return them.
 
+    `connect`: starts NVIDIA's driver. `memory_mib`: what each device has for the trainer; None for all of its memory.
     Raises DeviceError when a card does not answer.
     """
     chosen = [source.devices[position] for position in positions]

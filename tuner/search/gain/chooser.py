@@ -1,6 +1,6 @@
 """Chooses the config with the largest expected gain per second, until there is nothing left to gain.
 
-`GainSampler` does so in any Optuna study: see docs/sampler.md.
+`GainSampler` does so in any Optuna study: see docs/sampler.md. A sibling is a similar case that was searched before.
 """
 
 import math
@@ -72,7 +72,7 @@ class Gain:
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
-        See `History.incomparable_config` and, from the fourth trial on, `History.disturbed_own`.
+        From the fourth trial on, the own config is also measured again if other programs have disturbed it.
         """
         if self._own is None:
             return None

@@ -1,4 +1,7 @@
-"""Predicts the memory and the seconds that a probe of each config takes, whether the config will run, and why not."""
+"""Predicts the memory and the seconds that a probe of each config takes, whether the config will run, and why not.
+
+It learns from the trials of the case, and from those of its siblings, which are similar cases that were searched before.
+"""
 
 import math
 from collections.abc import Sequence

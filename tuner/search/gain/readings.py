@@ -1,4 +1,4 @@
-"""The measurements of each config, and how precise they are. Pure."""
+"""The measurements of each config, and how precise they are; also those of a sibling, a similar case. Pure."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
