@@ -1,6 +1,6 @@
 """Predicts the memory and the seconds that a probe of each config takes, whether the config will run, and why not.
 
-It learns from the trials of the case, and from those of its siblings, which are similar cases that were searched before.
+It learns from the trials of the case, and from those of its siblings: similar cases that were searched before.
 """
 
 import math
