@@ -65,8 +65,7 @@ PARSED = {
     "tuner soak --study S",  # tests/cli/test_soak_command.py runs it
     "tuner failed --study S",
     "tuner failed --study S --oom",  # tests/cli/test_soak_command.py runs it
-    "tuner recover --study S",
-    "tuner recover --study pi_plus",  # tests/test_recovering.py runs it
+    "tuner recover --study S",  # tests/test_recovering.py runs it
     "tuner optimize --study demo",
     "tuner record --study S",
     "tuner record --study pi_plus --configs 60",

@@ -12,6 +12,7 @@ import pytest
 from tests_counts import COUNTED_TRAINING
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
+from tuner.count.signature import Shares
 from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
@@ -324,6 +325,18 @@ def test_the_best_is_taken_to_scatter_as_the_command_does(tmp_path: Path) -> Non
     assert "2.75 ± 0.32 times as many" in told  # with what windows show alone: ± 0.23
 
 
+def test_the_longest_probe_shows_how_a_training_spends_its_time(tmp_path: Path) -> None:
+    probes = [(90.0, 0.08), (9.0, 0.0)]  # a short probe has seen no evaluation
+
+    def again(plan: ProbePlan, usual: ProbeResult) -> ProbeResult:
+        total_s, evaluation = probes.pop(0) if len(probes) > 1 else probes[0]
+        training = replace(COUNTED_TRAINING, shares=Shares(data=0.0, evaluation=evaluation, saves=0.0))
+        return replace(usual, samples_per_s=6000.0, total_s=total_s, training=training)
+
+    _, told = measured_again(tmp_path, again, own=4400.0)
+    assert "its time: 8 % evaluation" in told
+
+
 def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     study = spec(
         trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
@@ -389,6 +402,9 @@ def test_iterations_that_get_longer_may_make_a_faster_config_look_slow(tmp_path:
     slowed[0] = {"change": Change(300, 9.0, 0.8), "iteration": 400}
     told = searched(tmp_path, {1: slowed[1], other: slowed[other]})
     assert any("looks slower than it is" in line for line in told)
+    (tmp_path / "steady").mkdir()
+    told = searched(tmp_path / "steady", {1: slowed[1], other: slowed[other], 2: {"iteration": 400}})
+    assert not any("looks slower" in line for line in told)
 
 
 def test_without_speeds_there_is_no_line_to_copy(tmp_path: Path) -> None:

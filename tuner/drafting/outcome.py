@@ -216,11 +216,15 @@ def _newest_counts(config: Standing) -> TrainingCounts | None:
 
 
 def _time_shares(config: Standing) -> Iterator[str]:
-    """Yield a line with the shares of a training's time that data, evaluation and saves take; no line if uncounted."""
-    training = _newest_counts(config)
-    if training is None or training.shares is None:
+    """Yield a line with the shares of a training's time that data, evaluation and saves take; no line if uncounted.
+
+    They are those of the longest probe, because a short one may see no pause.
+    """
+    counted = [trial.probe for trial in config.trials if trial.probe.training and trial.probe.training.shares]
+    longest = max(counted, key=lambda probe: probe.total_s or 0.0, default=None)
+    shares = longest and longest.training and longest.training.shares
+    if not shares:
         return
-    shares = training.shares
     share_of = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
     parts = [f"{100 * share:.0f} % {what}" for what, share in share_of.items() if share >= 0.01]
     yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"

@@ -247,22 +247,24 @@ class CaseView:
 
     @cached_property
     def slowing_text(self) -> str | None:
-        """A sentence, if the default and another config slowed for good at different iterations.
+        """A sentence, if the default and another config slowed for good at different iterations, and none was steady.
 
         Then iterations may get longer all the time, as with growing sequences. The faster config gets further in a
         probe, so it is measured on longer iterations.
         """
-        slowed = [config.trials[-1] for config in self.configs if _slowed_late(config.trials[-1])]
-        default = next((trial for trial in slowed if self.default and trial.launch == self.default.launch), None)
-        if default is None or default.probe.change is None:
+        newest = [config.trials[-1] for config in self.configs]
+        slowed_at = {trial.number: at for trial in newest if (at := _late_slowing(trial)) is not None}
+        own = self.default.trials[-1].number if self.default else None
+        if own not in slowed_at:
             return None
-        for trial in slowed:
-            change = trial.probe.change
-            if change and change.iteration >= 1.25 * default.probe.change.iteration:  # chosen
+        later = 1.25 * slowed_at[own]  # chosen
+        if any((trial.probe.iteration or 0) >= later for trial in newest if trial.number not in slowed_at):  # steady
+            return None
+        for number, iteration in slowed_at.items():
+            if iteration >= later:
                 return (
-                    f"#{default.number} slowed for good at iteration {default.probe.change.iteration}, "
-                    f"#{trial.number} at {change.iteration}: if iterations get longer with time, "
-                    f"#{trial.number} looks slower than it is"
+                    f"#{own} slowed for good at iteration {slowed_at[own]}, #{number} at {iteration}: if iterations "
+                    f"get longer with time, #{number} looks slower than it is"
                 )
         return None
 
@@ -387,10 +389,10 @@ class ComparablePair(NamedTuple):
     best: Standing
 
 
-def _slowed_late(trial: TrialRecord) -> bool:
-    """Return whether the speed of a trial fell for good, at least 5 s (chosen) after its first iteration."""
+def _late_slowing(trial: TrialRecord) -> int | None:
+    """Return the iteration at which a trial slowed for good, at least 5 s (chosen) after its first; None otherwise."""
     change = trial.probe.change
-    return change is not None and change.times < 1.0 and change.seconds >= 5.0
+    return change.iteration if change and change.times < 1.0 and change.seconds >= 5.0 else None
 
 
 def end_of(trial: TrialRecord) -> str:

@@ -121,7 +121,7 @@ class History:
         return self.complete[-1].probe.facts if self.complete else {}
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
-        """Return the best config so far; see `standing.best`."""
+        """Return the best config so far; None where no config may be the best. `defaults`: those of all rungs."""
         return standing.best(self.records, defaults)
 
     def newest(self, config: Config) -> TrialRecord | None:
@@ -130,7 +130,7 @@ class History:
 
     @cached_property
     def _excused(self) -> set[int]:
-        """The numbers of the failures of a trainer that was broken at first: see `standing.broken`."""
+        """The numbers of the failures of a trainer that was broken at first, which say nothing of their configs."""
         return standing.broken(standing.ended(self.records))
 
     @cached_property

@@ -78,7 +78,10 @@ def trials_that_count(study: Study, states: Container[TrialState] | None = None)
 
 
 def incumbent(study: Study) -> float | None:
-    """Return the value that a running probe of a study with one objective must beat: see `standing.incumbent`."""
+    """Return the value that a running probe of a study with one objective must beat; None where there is none.
+
+    It is the largest mean of the eligible configs.
+    """
     ended = trials_that_count(study, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
     return standing.incumbent(map(typed_trial, ended))
 
