@@ -25,7 +25,7 @@ def count(step: int, **counts: Any) -> dict[str, Any]:
 
 def loader(step: int, each: int = 8, **counts: Any) -> dict[str, Any]:
     """Return the loader's counts after a step."""
-    known = {"rows": each * step, "batches": step, "feeds": step, "passes": 0, "wait_s": 0.1 * step, "size": 80}
+    known = {"rows": each * step, "batches": step, "fed_steps": step, "passes": 0, "wait_s": 0.1 * step, "size": 80}
     return {**known, **counts}
 
 
@@ -170,7 +170,7 @@ def test_the_operations_of_a_step_are_those_of_all_ranks_for_each_sample() -> No
 
 def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     def told(step: int) -> Mapping[str, Any]:
-        return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, feeds=step))
+        return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, fed_steps=step))
 
     training = merged((start(), told)).training()
     assert training is None
@@ -188,7 +188,7 @@ def test_batches_of_a_step_that_grow_in_a_warm_up_are_those_of_the_first_steps()
     merger.feed("process", start())
     for step in range(1, 60):
         more = 3 * max(0, step - 17)
-        batches = loader(step, rows=8 * (step + more), batches=step + more, feeds=step)
+        batches = loader(step, rows=8 * (step + more), batches=step + more, fed_steps=step)
         merger.feed("process", count(step, rows=8 * (step + more), loader=batches))
     list(merger.new_marks())
     training = merger.training()

@@ -239,7 +239,7 @@ def test_steps_that_are_alike_are_counted_exactly_between_two_records(counted: A
     """)
     told = last(records)  # at the last batch, whose samples are fewer
     assert (told["steps"], told["rows"], told["loader"]["rows"]) == (61, 303 - 5, 303)
-    assert (told["forwards"], told["backwards"], told["loader"]["feeds"]) == (60 + 100, 60, 61)
+    assert (told["forwards"], told["backwards"], told["loader"]["fed_steps"]) == (60 + 100, 60, 61)
 
 
 def test_a_wrapper_that_goes_does_not_end_the_counting(counted: Any) -> None:

@@ -97,7 +97,7 @@ RUNS = Path("runs")
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
     """Return a study, after printing whether its fallback stands in for it.
 
-    `to_show`: see `load`. Raises StudyError.
+    `to_show`: whether variables for the trainer may be missing. Raises StudyError.
     """
     spec = load(study, to_show=to_show)
     for line in fallback_lines(spec, study):

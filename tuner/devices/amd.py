@@ -41,7 +41,7 @@ class Amd(Driver):
     """Not supported, not implemented yet, no permission, no data, no such message."""
 
     def __init__(self, load: Callable[[], ModuleType] = library) -> None:
-        """Start AMD SMI, and find its cards. Raises NoDriverError without a driver or a card."""
+        """Start AMD SMI, which `load` imports, and find its cards. Raises NoDriverError without a driver or a card."""
         smi = load()
 
         def start() -> Any:
@@ -98,7 +98,7 @@ class AmdSource:
     label = "amdsmi"
 
     def __init__(self, amd: Amd, names: Sequence[str], memory_mib: float | None = None) -> None:
-        """`memory_mib`: the memory that each card has for the trainer; None for all of it."""
+        """Prepare to read cards, in rank order. `memory_mib`: what each has for the trainer; None for all of it."""
         self._amd = amd
         self._handles = [amd.handles[name] for name in names]
         self.devices = tuple(self._device(place, name, memory_mib) for place, name in enumerate(names))

@@ -305,7 +305,7 @@ class OtherPrograms:
 
         Args:
             cores: the processors of the machine; None asks the system.
-            busy_s: replaces `machine_busy_s`.
+            busy_s: returns the processors' time that all programs have used since boot; None asks the system.
             team: the leader of a team of workers, below which all their probes run; None asks the environment.
         """
         if team is None:

@@ -19,7 +19,8 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
     """Return the UUIDs of CUDA's cards by index, as its driver reports them; None when the driver does not answer.
 
     The call creates no CUDA context. Still, CUDA keeps about 3 MiB of each card while the process lives (H200).
-    Raises AttributeError for a driver older than CUDA 11.4, which has no `cuDeviceGetUuid_v2`.
+    `load` opens a library by its name. Raises AttributeError for a driver older than CUDA 11.4, which has no
+    `cuDeviceGetUuid_v2`.
     """
     try:
         library = load("libcuda.so.1")

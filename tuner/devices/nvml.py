@@ -140,7 +140,7 @@ class NvmlSource:
     label = "nvml"
 
     def __init__(self, nvml: Nvml, uuids: Sequence[str], memory_mib: float | None = None) -> None:
-        """`memory_mib`: the memory that each card has for the trainer; None for all of it."""
+        """Prepare to read cards, in rank order. `memory_mib`: what each has for the trainer; None for all of it."""
         self._cards = [_Card(nvml, f"cuda:{position}", uuid, memory_mib) for position, uuid in enumerate(uuids)]
         self.devices = tuple(card.device for card in self._cards)
         """The cards, in rank order."""

@@ -277,8 +277,9 @@ def _words_that_add(
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
     """Return a text with doubled braces, which are literal in a template: `{x}` becomes `{{x}}`.
 
-    The placeholders of `searched`, and those that the tuner fills, such as `{out_dir}`, keep their braces. Behind a
-    dollar all braces are doubled, so that a typed `${x}` is no reference to a variable of the study.
+    Placeholders keep their braces: those of `searched`, which is flag → placeholder, and those that the tuner fills,
+    such as `{out_dir}`. Behind a dollar all braces are doubled, so that a typed `${x}` is no reference to a variable of
+    the study.
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
     pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)

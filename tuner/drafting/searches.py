@@ -419,7 +419,8 @@ def no_proposal(known: Known) -> str:
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     """Return the message that no flag may vary, and what would allow it.
 
-    `kept_flags` keep their value, because other values would change what is learnt.
+    `kept_flags` keep their value, because other values would change what is learnt. `known`: what the first run of the
+    command has shown.
     """
     kept = " and ".join(search.flag for search in kept_flags)
     free = f"{option('free_batch')} lets it vary"

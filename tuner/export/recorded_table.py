@@ -134,7 +134,7 @@ def _table_and_header(reader: StudyReader, case: CaseView, trials: list[TrialRec
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     rows = [_row_of_trial(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
-    facts = Header(
+    header = Header(
         **dict(Circumstances.model_validate(case.record.recording)),
         study=reader.study,
         case=case.name,
@@ -147,9 +147,9 @@ def _table_and_header(reader: StudyReader, case: CaseView, trials: list[TrialRec
         rows=len(rows),
     )
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=columns(facts.space)), sink)
-    header = f"{facts.model_dump_json(indent=2, exclude_none=True)}\n".encode()
-    return {f"{case.name}.parquet": sink.getvalue().to_pybytes(), f"{case.name}.json": header}
+    pq.write_table(pa.Table.from_pylist(rows, schema=columns(header.space)), sink)
+    text = f"{header.model_dump_json(indent=2, exclude_none=True)}\n"
+    return {f"{case.name}.parquet": sink.getvalue().to_pybytes(), f"{case.name}.json": text.encode()}
 
 
 def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class Table:
     """The recorded result of each config; the last result where a config was probed more than once."""
 
     def __init__(self, header: Header, rows: Iterable[Recorded]) -> None:
-        """Raises StudyError where the space of the header cannot be used."""
+        """Make a table of recorded results. Raises StudyError where the space of the header cannot be used."""
         self.header = header
         """Where and how the table was recorded."""
         self.space: Space = StudySpec.model_validate(

@@ -1,7 +1,8 @@
 """What the best config of a case gains over another one, with its error, and why this may not hold.
 
 A config is measured by the plain command, which starts the trainer for it, or in a session: a trainer that is started
-once for many configs. A reading is one such measurement.
+once for many configs. A reading is one such measurement. A pause is the part of an iteration in which nothing is
+trained, such as an evaluation.
 """
 
 from collections.abc import Iterator

@@ -128,7 +128,10 @@ class NodeProcesses(StartedProcess):
         self.lost = f"{', '.join(waiting.values())}: nothing has started within {limit_s:g} s"
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
-        """Return the new lines of all nodes; see `RunningTrainer.lines`. Raises the error of a node that gives up."""
+        """Return the new lines of all nodes; wait up to `timeout_s` seconds for the first message.
+
+        Raises the error of a node that gives up.
+        """
         with suppress(Empty):
             self._handle(self._inbox.get(timeout=timeout_s or 1e-3))  # a message may be on its way, so 0 waits a little
             while True:  # all others that have come

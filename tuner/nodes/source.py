@@ -66,7 +66,15 @@ class Nodes:
         connect: Connect = Step,
         waits: Waits = USUAL_WAITS,
     ) -> None:
-        """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them."""
+        """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them.
+
+        Args:
+            spec: The study.
+            hosts: The names of the nodes.
+            clock: Times the messages of the watchers; None for the real clock.
+            connect: Starts a watcher on a host, and returns the connection to it.
+            waits: How long watchers may take to answer.
+        """
         self._spec, self._clock, self._connect, self._waits = spec, clock or probe.MonotonicClock(), connect, waits
         self._hosts, self._inbox = tuple(hosts), SimpleQueue[Message]()
         self._watchers: list[Watcher] = []

@@ -140,7 +140,7 @@ class Step:
     """A step of SLURM on one node, in which `srun` runs the node's watcher; a `Connection`."""
 
     def __init__(self, host: str, hear: Callable[[str], None], end: Callable[[], None]) -> None:
-        """Start the step; for the arguments see `Connect`."""
+        """Start the step. `hear` gets each line of the watcher, and `end` is called after the last one."""
         try:
             self.process = subprocess.Popen(
                 srun(host),
@@ -205,7 +205,10 @@ class Watcher:
     """The watcher of one node, as this side knows it."""
 
     def __init__(self, host: str, number: int, inbox: "SimpleQueue[Message]", clock: Clock, connect: Connect) -> None:
-        """Start the watcher of the node `number` on a host. Its messages go to the inbox, but not its signs of life."""
+        """Start the watcher of the node `number` on a host. Its messages go to the inbox, but not its signs of life.
+
+        `clock` times them. `connect` starts the watcher's process, and returns the connection to it.
+        """
         self.host, self.number = host, number
         self.clock = NodeClock()
         self.heard_s = clock.now()

@@ -158,7 +158,7 @@ def end_all(
     sleep: Callable[[float], None] = time.sleep,
     write: Callable[[str], None] = _write,
 ) -> None:
-    """End and collect every descendant: TERM, then KILL after `grace_s` seconds; name those that outlive KILL."""
+    """End and collect every descendant: TERM, then KILL after `grace_s` seconds; write which ones outlive KILL."""
     kill_s = now() + grace_s
     name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
     left.signal(signal.SIGTERM)

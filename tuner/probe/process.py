@@ -141,7 +141,7 @@ class Process(StartedProcess):
         )
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
-        """Return new console lines and progress records; see `RunningTrainer.lines`."""
+        """Return new console lines and progress records; wait up to `timeout_s` seconds for the first console line."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
         texts = (self._mask.text(text) for read in self._sources for text in read())
@@ -220,7 +220,7 @@ def prepare(plan: ProbePlan) -> None:
 
 
 def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
-    """Begin to protect the person's files from a command, and return the protection; see `own_files`.
+    """Begin to protect the person's files from a command, and return what makes them as they were: see `own_files`.
 
     None where the plan wants no protection, or where none is possible. None also where the program of the command does
     not exist: then nothing starts that could change files, and the guard reports the missing program.

@@ -192,7 +192,7 @@ class _Probe:
 
             # the answer of `stop` to them
             trained_s = self._now_s() - self._watch.marks[0].t_s if advanced else 0.0
-            has_result = advanced and (trained_s < 60.0 or trained_s >= next_result_s)  # seconds; see `Stop`
+            has_result = advanced and (trained_s < 60.0 or trained_s >= next_result_s)  # as `Stop` says
             answer = stop(self._result(ran_out=False) if has_result else None)
             is_last = answer.next is protocols.Next.LAST_ITERATION
             if has_result:  # what it wants holds until the next result
@@ -269,7 +269,7 @@ class _Probe:
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
-        """Return the window of the marks so far; see `find_window`."""
+        """Return the window of the marks so far. `ran_out`: whether the trainer has ended by itself."""
         limits = self._plan.slot.limits
         return find_window(
             self._watch.marks,

@@ -70,7 +70,7 @@ class Sessions:
         Args:
             clock: Times the sessions.
             start: Starts a process; None for a process on this machine.
-            stop_s: See `STOP_S`.
+            stop_s: The least time in seconds that the trainer has to end a run when it is asked to.
         """
         self._clock = clock
         self._start = start or partial(Process, clock=clock)

@@ -2,7 +2,7 @@
 
 - Window: the iterations that a probe evaluates. Its marks are the ends of iterations.
 - Span: a part of a window, from one mark to a later one. The means over spans show how much a quantity scatters.
-- Piece: a part in which each second stands for as much training as any other: see `window`.
+- Piece: a part in which each second stands for as much training as any other: none in a pause, such as an evaluation.
 - `trained_s`: the seconds of training. A session may do only a share of an iteration's work, so they may exceed the
   window's length.
 - Level: iterations in a row of about the same length.

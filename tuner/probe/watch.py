@@ -285,7 +285,7 @@ class Watch:
                 kind, rule = FailureKind.TOO_SLOW, "time limit"
                 if self.evidence.is_compiling:
                     rule, too_early = COMPILING, f"{too_early}; the next start finds what is compiled"
-                detail = f"the time limit of {self._limits.max_seconds:g} s (see probe.max_seconds) came {too_early}"
+                detail = f"the time limit of {self._limits.max_seconds:.0f} s (see probe.max_seconds) came {too_early}"
             case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
                 done = f"the training was over at iteration {reached}, before it could be measured"

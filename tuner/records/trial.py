@@ -169,7 +169,7 @@ class TrialRecord:
 
     @property
     def launch(self) -> str:
-        """A key that is equal for trials of the same config."""
+        """The launch key, which is equal for trials of the same config."""
         return self.probe.digest or launch_digest(self.config)
 
     @property

@@ -97,7 +97,7 @@ class Pulse(NamedTuple):
     """Seconds between two events."""
     clock: Clock
     utilisation: Callable[[], Sequence[float | None]] = tuple
-    """Returns how busy each device was since the last call; see `Prober.utilisation`."""
+    """Returns how busy each device was since the last call, in percent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -281,7 +281,7 @@ def open_workbench(
 
     Args:
         asked_for: the name or the file of the study.
-        devices: replaces the devices of the study file; see `devices_for`.
+        devices: the devices to use in place of those in the study file, such as `cpu:2` or `0,1`; None for the latter.
         runs: the folder of the studies' folders.
         source_of: opens the devices.
     """

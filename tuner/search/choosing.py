@@ -24,7 +24,7 @@ from tuner.records.trial import COMPLETE, RUNNING, TrialRecord
 from tuner.search import standing
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Standing
-from tuner.search.trials import since_mended, typed_trial
+from tuner.search.trials import trials_that_count, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch
 
 FIRST_TRIALS = 4
@@ -50,8 +50,8 @@ class History:
 
     @cached_property
     def trials(self) -> list[FrozenTrial]:
-        """All trials of the study since its set-up was mended, if it was."""
-        return [trial for trial in since_mended(self.study) if trial.number != self._asked]
+        """All trials of the study that count: see `trials_that_count`."""
+        return [trial for trial in trials_that_count(self.study) if trial.number != self._asked]
 
     @property
     def number(self) -> int:
@@ -121,7 +121,7 @@ class History:
         return self.complete[-1].probe.facts if self.complete else {}
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
-        """Return the best config so far; see `standing.best`."""
+        """Return the best config so far; None where no config may be the best. `defaults`: those of all rungs."""
         return standing.best(self.records, defaults)
 
     def newest(self, config: Config) -> TrialRecord | None:
@@ -130,7 +130,7 @@ class History:
 
     @cached_property
     def _excused(self) -> set[int]:
-        """The numbers of the failures of a trainer that was broken at first: see `standing.broken`."""
+        """The numbers of the failures of a trainer that was broken at first, which say nothing of their configs."""
         return standing.broken(standing.ended(self.records))
 
     @cached_property

@@ -27,7 +27,7 @@ _TIME_OF_START = Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"})
 """The time of the start: more environments never shorten it, and neither epochs nor minibatches change it."""
 
 Cost = tuple[Config, Mapping[str, float]]
-"""A config, and what a probe of it took: see `tuner.records.trial.cost`."""
+"""A config, and what a probe of it took, by name: its share of the memory, and the seconds of its start and its run."""
 Reading = tuple[Config, float, float | None]
 """A config, a measured value and its standard error, None where that is unknown."""
 

@@ -306,7 +306,7 @@ def fitted_after_siblings(
         space: The space of the case.
         known: The measured amounts of each similar case, and then of the case itself.
         exceeding: The configs of the case itself that need more than 1.0.
-        **settings: See `ResourceModel`.
+        **settings: What is known of the amount before any measurement, such as its `error`: as `ResourceModel` has it.
     """
     model = None
     for number, (configs, amounts) in enumerate(known, start=1):
@@ -380,10 +380,10 @@ def _expected(
     """Return the amount that each config is expected to need, as an interval; None for each where nothing was measured.
 
     Args:
-        space: See `ResourceModel`.
+        space: The parameters, which say what is a size and what is a choice.
         measured: Each config that was measured, and its amount.
         configs: The configs of which an amount is expected.
-        **settings: See `ResourceModel`.
+        **settings: What is known of the amount before any measurement, such as its `error`: as `ResourceModel` has it.
     """
     if not measured:
         return [None] * len(configs)

@@ -54,7 +54,7 @@ class Standing:
 
     @property
     def launch(self) -> str:
-        """A key that is equal for measurements of the same config."""
+        """The launch key, which is equal for measurements of the same config."""
         return self.trials[-1].launch
 
     @property

@@ -105,7 +105,7 @@ def by_drawing(
 
 
 def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
-    """Return the strategy that probes a list of configs, as a recording does. `ladder`: as of `ordered`."""
+    """Return the strategy that probes a list of configs, as a recording does. `ladder`: its values are the rungs."""
     return Strategy(choosers=(choosing.retry, ordered(configs, ladder)))
 
 

@@ -63,11 +63,11 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
     return create_trial(state=TrialState.RUNNING, params=params, distributions=kinds, user_attrs=dict(attributes or {}))
 
 
-def since_mended(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
-    """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
+def trials_that_count(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+    """Return the trials of a study, except for two kinds that show nothing about their configs:
 
-    A study is mended only before it has measured anything, so earlier trials say nothing about their configs. Trials
-    that were too slow for a time limit that has been raised since say nothing either.
+    - Trials from before a person mended the study's set-up, which is only done before it has measured anything.
+    - Trials that were too slow for a time limit that has been raised since.
 
     `states`: the states of the trials; None for all.
     """
@@ -78,8 +78,11 @@ def since_mended(study: Study, states: Container[TrialState] | None = None) -> l
 
 
 def incumbent(study: Study) -> float | None:
-    """Return the value that a running probe of a study with one objective must beat: see `standing.incumbent`."""
-    ended = since_mended(study, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
+    """Return the value that a running probe of a study with one objective must beat; None where there is none.
+
+    It is the largest mean of the eligible configs.
+    """
+    ended = trials_that_count(study, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
     return standing.incumbent(map(typed_trial, ended))
 
 

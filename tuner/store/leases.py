@@ -128,7 +128,7 @@ def lives_at(now_s: float) -> Callable[[Lease], bool]:
 def is_held(attribute: object, lives: Callable[[Lease], bool]) -> bool:
     """Return whether a living process runs a trial, by the trial's attribute `LEASE`; False for one of another form.
 
-    `lives`: as of `Lease.is_alive`.
+    `lives`: returns whether the process of a lease lives, for one on another host.
     """
     lease = Lease.read(attribute)
     return lease is not None and lease.is_alive(lives)

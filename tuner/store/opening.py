@@ -31,7 +31,7 @@ from tuner.study import Case, most_similar
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
     """Raise StoreError if the study called `name` exists and cannot go on with these settings. This changes nothing.
 
-    `identity`: see `open_study`.
+    `identity`: the settings of the case that must not change.
     """
     storage = database.storage
 

@@ -200,7 +200,8 @@ def _shortened(text: str) -> str:
 def _allowed_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     """Return the keys that are allowed at a place of a study file, for the message about an unknown key.
 
-    The place is a path of keys and positions in `model`: `("overrides", 0)` is the first member of `overrides`.
+    The place is a path of keys and positions in `model`: `("overrides", 0)` is the first member of `overrides`. It has
+    a step for the member of a union, but none for that of `X | None`: such a type can only be the last of a path.
     """
     kind: Any = model
     for step in place:

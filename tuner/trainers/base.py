@@ -162,7 +162,7 @@ class Trainer(ABC):
     accepts: frozenset[str]
     """The parameters that this trainer can vary."""
     keeps: frozenset[str] = frozenset()
-    """The parts of a training that no config may change; see `tuner.count.PARTS`."""
+    """The parts of a training that no config may change, such as `batch` or `model`: keys of `tuner.count.PARTS`."""
     dependencies: Dependencies | None = None
     """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
     counts_samples: bool | None = None

@@ -1,6 +1,6 @@
 """Chooses the config with the largest expected gain per second, until there is nothing left to gain.
 
-`GainSampler` does so in any Optuna study: see docs/sampler.md.
+`GainSampler` does so in any Optuna study: see docs/sampler.md. A sibling is a similar case that was searched before.
 """
 
 import math
@@ -72,7 +72,7 @@ class Gain:
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
-        See `History.incomparable_config` and, from the fourth trial on, `History.disturbed_own`.
+        From the fourth trial on, the own config is also measured again if other programs have disturbed it.
         """
         if self._own is None:
             return None
@@ -83,8 +83,8 @@ class Gain:
     def confirm(self, history: History, price: Price) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
-        It need not if it has measured a config that is as good: see `Acquisition.is_as_good`. A study of a speed then
-        measures the user's own config or the best again, if the gain is not sure: see `History.to_compare`.
+        It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
+        then measures the user's own config or the best again, if the gain is not sure.
         """
         acquisition = self._acquisition(history, price)
         best = acquisition.outlook.best_config
@@ -182,7 +182,8 @@ class GainSampler(StrategySampler):
         Args:
             space: The parameters and their values.
             limits: When a start takes too long, and how much memory must stay free.
-            training_hours: The length of the training that will use the best config: see `Goal`.
+            training_hours: The length of the training that will use the best config. The search ends when more probes
+                would take more time than this training gains.
             siblings: Similar cases, whose measurements tell about this one; the most similar one first.
             price: Returns how many trainer starts a probe of a config takes now.
         """

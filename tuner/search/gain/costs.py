@@ -1,4 +1,7 @@
-"""Predicts the memory and the seconds that a probe of each config takes, whether the config will run, and why not."""
+"""Predicts the memory and the seconds that a probe of each config takes, whether the config will run, and why not.
+
+It learns from the trials of the case, and from those of its siblings: similar cases that were searched before.
+"""
 
 import math
 from collections.abc import Sequence
@@ -159,7 +162,7 @@ class Costs:
     def _model_of(self, amount: str, *, exceeding: Sequence[Config] = (), **settings: Any) -> ResourceModel | None:
         """Return the model of one measured amount, such as `START_S`, with the siblings' models as prior.
 
-        `exceeding` and `settings`: see `fitted_after_siblings`.
+        `exceeding`: the configs that surely need more than 1.0 of it. `settings`: those of `ResourceModel`.
         """
         known = self._observed.known_amounts(amount, self._pool.space)
         return fitted_after_siblings(self._pool.space, known, exceeding=exceeding, **settings)

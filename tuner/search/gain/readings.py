@@ -1,4 +1,4 @@
-"""The measurements of each config, and how precise they are. Pure."""
+"""The measurements of each config, and how precise they are; also those of a sibling, a similar case. Pure."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -27,7 +27,7 @@ class Readings:
     """The measurements that a model learns from: a row per config and set of devices, with the mean measured there."""
 
     codes: Codes
-    """The configs of the rows: see `Levels.codes`."""
+    """The configs of the rows: the place of each value among those of its parameter."""
     values: Floats
     errors: Floats
     """The standard errors of the values, above 0."""

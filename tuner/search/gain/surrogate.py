@@ -50,7 +50,7 @@ def with_left_out(left_out: Readings, codes: Codes, mean: Floats, variance: Floa
 
     Args:
         left_out: The measurements that the model did not learn from.
-        codes: The configs: see `Levels.codes`.
+        codes: The configs: a row each, with the place of each value among those of its parameter.
         mean: The model's expected value of each config.
         variance: The variance of each value.
     """
@@ -401,7 +401,7 @@ class Surrogate:
         return covariance + self._source_covariance(rows, columns)
 
     def _pairs_of(self, rows: Codes, columns: Codes, cache: Cache | None = None) -> _Pairs:
-        """Return what the covariance of two lists of configs depends on; `cache`: see `Nearness`."""
+        """Return what the covariance of two lists of configs depends on. `cache` keeps covariances for later calls."""
         return _Pairs(
             nearness=Nearness(self._levels.distances(columns), rows, cache),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),

@@ -1,8 +1,9 @@
 """Finds why the GPUs of a study did not train more: causes, changes and gains. Pure.
 
 A cause is something that keeps GPUs from training, with the change that ends it. The gain of a change is how many times
-as much training would fit into the same time. A start-up is the time from a trial's start until it trains. `tuner` may
-have run the study, or any other program of Optuna.
+as much training would fit into the same time. A start-up is the time from a trial's start until it trains. A pause is a
+time between trials so long that a person must have left the study alone. `tuner` may have run the study, or any other
+program of Optuna.
 """
 
 import math

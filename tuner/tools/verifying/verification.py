@@ -244,7 +244,10 @@ def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[st
 
 
 def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: float) -> Iterator[str]:
-    """Yield what is measured, and for how long: up to so many minutes. `at_least`: as of `Verification.run`."""
+    """Yield what is measured, and for how long: up to so many minutes.
+
+    `at_least`: the least speed that is allowed, in multiples of the speed in the study.
+    """
     for subject in subjects:
         yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + PRECISE

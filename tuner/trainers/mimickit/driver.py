@@ -270,7 +270,14 @@ class DriverRank:
     """One rank, with the environment in which it trains all agents."""
 
     def __init__(self, rank: int, argv: Sequence[str], progress: ModuleType, from_rank_0: FromRank0) -> None:
-        """Build the environment, and wait until every rank has built its own environment."""
+        """Build the environment, and wait until every rank has built its own environment.
+
+        Args:
+            rank: The number of this rank.
+            argv: MimicKit's arguments.
+            progress: The module `tuner.progress`, by which rank 0 talks to the tuner.
+            from_rank_0: Returns what its argument returns on rank 0, on every rank.
+        """
         run = import_module("run")
         self._mp_util = import_module("util.mp_util")
         self._builder = import_module("learning.agent_builder")

@@ -38,7 +38,7 @@ class Loaders:
         self.rows = 0
         """The samples of all batches."""
         self.wait_s = 0.0
-        self.feeds = 0
+        self.fed_steps = 0
         """How many optimizer steps came after a batch of their own."""
         self.passes = 0
         self.size = None
@@ -110,7 +110,7 @@ class Loaders:
 
     def add_steady(self, feed, sums):
         """Add the batches of steady steps, which a single feed gave, to the counts; `sums` are of `steady_steps`."""
-        self.feeds += min(sums.steps, sums.batches)
+        self.fed_steps += min(sums.steps, sums.batches)
         self.batches += sums.batches
         self.rows += sums.batches * feed.each if feed.is_by_sampler else sums.batch_rows
         self.wait_s += sums.wait_s
@@ -123,7 +123,7 @@ class Loaders:
         """
         batches, is_seen = self._maybe_training + self._pending, self.trains
         self.trains = self._evaluates = False
-        self.feeds += bool(batches or self._is_ahead)
+        self.fed_steps += bool(batches or self._is_ahead)
         self._is_ahead = False
         evaluated_datasets, self._evaluated_datasets = self._evaluated_datasets, set()
         if not batches:

@@ -125,7 +125,7 @@ def _begin_to_be_steady(tally, optimizer):
     `steady_steps.py` then adds up its steps. The training must also be plain: one optimizer, one backward pass for each
     forward pass, a known module and input, no environments, and at most one loader.
     """
-    totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.feeds, tally.evaluates_s]
+    totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.fed_steps, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _state.totals)]
     _state.alike = _state.alike + 1 if growth == _state.growth else min(_state.alike, 0) + 1
     _state.totals, _state.growth = totals, growth
@@ -223,8 +223,8 @@ def _record(tally, now_s):
         "why": tally.why if not tally.rows else None,
         "flops": flops.counted,
     }
-    if loaders.feeds:
-        names = ("rows", "batches", "feeds", "passes", "wait_s", "size", "each")
+    if loaders.fed_steps:
+        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "size", "each")
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
