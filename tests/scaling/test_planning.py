@@ -1,12 +1,14 @@
 """The runs of a campaign: all that the tables need, grouped by the programs that serve them."""
 
 from itertools import groupby
+from pathlib import Path
 
 import pytest
+from tests_loop import bench, spec
 from tests_scaling import scaled
 
 from tuner.devices.found import Link
-from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, told_routes
+from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, told_routes, variables_of_trainers
 
 FUSION = scaled("fusion", 64, 256)
 PPO = scaled("ppo", 1024)
@@ -61,6 +63,13 @@ def test_a_route_that_nccl_is_told_not_to_take_is_not_measured(
     found = [routes([link(nvlink=nvlink)], on_gpu=True, variables=variables) for nvlink in (True, False)]
     assert found == [over_nvlink, over_pcie]
     assert bool(told_routes(variables)) is (variables != {"NCCL_P2P_DISABLE": "0"})
+
+
+def test_a_variable_before_the_command_limits_the_routes_too(tmp_path: Path) -> None:
+    options = {"command": "train", "env": {"NCCL_P2P_DISABLE": "1"}}
+    study = spec(trainer={"name": "command", "options": options}, space={"lr": {"choices": [1, 2]}})
+    variables = variables_of_trainers(bench(tmp_path, study))
+    assert routes([link()], on_gpu=True, variables=variables) == ("host",)
 
 
 def test_a_program_is_started_once_for_all_that_it_serves() -> None:

@@ -68,7 +68,7 @@ def test_same_method_and_robot_come_before_same_robot_before_same_method(case: s
 
 
 @given(case=NAMES, other=NAMES)
-def test_likeness_is_mutual_and_nothing_is_liker_than_itself(case: str, other: str) -> None:
+def test_similarity_is_mutual_and_nothing_is_more_similar_than_itself(case: str, other: str) -> None:
     mine, its = Case(name=case), Case(name=other)
     assert similarity(mine, its) == similarity(its, mine)
     own = similarity(mine, mine)

@@ -1,6 +1,5 @@
 """`tuner scale` measures what more GPUs bring, `compare` compares machines, and `decide` says whether to move."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -198,7 +197,7 @@ def scale(
     results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.earlier_results(path, results)
-    variables = {**os.environ, **(bench.spec.environment.variables if bench else {})}
+    variables = campaign.variables_of_trainers(bench)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes, variables=variables)
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)

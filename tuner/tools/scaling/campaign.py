@@ -119,6 +119,13 @@ def routes(
     return ("nccl" if level else "p2p", *slowest)  # where the links are unknown, PCIe is assumed
 
 
+def variables_of_trainers(bench: Workbench | None) -> dict[str, str]:
+    """Return the environment variables of a study's trainers: those of this process, the command and the study."""
+    spec = bench.spec if bench else None
+    of_command = spec.trainer.options.get("env") or {} if spec and spec.trainer.name == "command" else {}
+    return {**os.environ, **of_command, **(spec.environment.variables if spec else {})}
+
+
 def told_routes(variables: Mapping[str, str]) -> str:
     """Return the variables that limit NCCL's routes, with their values; empty without any."""
     limiting = {NO_P2P: "1", P2P_LEVEL: variables.get(P2P_LEVEL), NO_HOST: "1"}
