@@ -142,8 +142,7 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 
 def heading_of_command(row: export.CaseSummary) -> str:
     """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
-    is_doubtful = _is_gain_unknown(row) or bool(row.gain and row.gain.is_within_error)
-    is_doubtful |= any(export.MAY_BE_FASTER in doubt for doubt in row.doubts)
+    is_doubtful = _is_gain_unknown(row) or bool(row.gain and (row.gain.is_within_error or row.gain.may_be_slower_later))
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
 

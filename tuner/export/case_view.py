@@ -274,6 +274,11 @@ class CaseView:
         incomparable = [self.unlike_best(self.default), self.failed_again_text]
         return tuple(filter(None, [*incomparable, self.loaded_text, self.slowing_text]))
 
+    @property
+    def default_name(self) -> str:
+        """What people call the config with which the best is compared."""
+        return "your command" if self.record.trainer_name == "command" else "the default"
+
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
         return rung_of(config, self.record.ladder)
@@ -336,8 +341,7 @@ class CaseView:
 
         A stop by the pruner is not a failure.
         """
-        failed = sorted(status for status in self.counts if status not in {OK, PRUNED})  # `max` takes the first
-        return max(failed, key=lambda kind: (kind != INTERRUPTED, self.counts[kind]), default=None)
+        return _commonest_failure(self.counts)
 
     @property
     def status(self) -> str:
@@ -352,8 +356,8 @@ class CaseView:
         newest = self.failures[-1].failure if self.failures else None
         if newest in of_set_up:
             return str(newest)
-        since = CaseView(name=self.name, trials=[trial for trial in self.trials if trial.failure not in of_set_up])
-        return since.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
+        others = Counter({kind: count for kind, count in self.counts.items() if kind not in of_set_up})
+        return _commonest_failure(others) or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property
     def probe_s(self) -> float:
@@ -393,6 +397,12 @@ def _late_slowing(trial: TrialRecord) -> int | None:
     """Return the iteration at which a trial slowed for good, at least 5 s (chosen) after its first; None otherwise."""
     change = trial.probe.change
     return change.iteration if change and change.times < 1.0 and change.seconds >= 5.0 else None
+
+
+def _commonest_failure(counts: Counter[str]) -> str | None:
+    """Return the failure kind with the largest count: see `CaseView.commonest_failure`."""
+    failed = sorted(kind for kind in counts if kind not in {OK, PRUNED})  # `max` takes the first
+    return max(failed, key=lambda kind: (kind != INTERRUPTED, counts[kind]), default=None)
 
 
 def end_of(trial: TrialRecord) -> str:

@@ -37,6 +37,8 @@ class BestGain:
     """Whether `times` is that of a whole training, its pauses included; otherwise it is that of its steps."""
     in_sessions: bool
     """Whether sessions have measured both, although the value of the best comes from the plain command."""
+    may_be_slower_later: bool
+    """Whether the best may be slower in later passes over the data, which no probe of the other config has seen."""
 
     @property
     def is_within_error(self) -> bool:
@@ -74,6 +76,7 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
         error=times and times.error,
         overall=overall is not None,
         in_sessions=pair.best.is_warm and not best.is_warm,
+        may_be_slower_later=_saw_first_pass_alone(own, best) and _is_as_fast_without_waits(own, best),
     )
 
 
@@ -132,21 +135,15 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
-MAY_BE_FASTER = "may be faster than the best"
-"""A part of the doubt about a command that waits for data which its later passes may find in a cache."""
-
-
 def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
     """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
 
     These are passes over the data after the first one, and pauses such as evaluations. `name`: that of `own` in words.
     """
-    own_passes, best_passes = (_passes(config) for config in (own, best))
-    rest = 1.0 - _data_share(own)  # of the time of `own`, if it need not wait for data
-    if own_passes == 0 and best_passes and rest < 0.98:  # less is not worth a doubt (chosen)
+    if _saw_first_pass_alone(own, best):
         cached = f"if later passes find the data in a cache, {name} is faster than that"
-        if (own.samples_per_s or 0.0) >= rest * (best.samples_per_s or 0.0):
-            cached += f", and {MAY_BE_FASTER}"
+        if _is_as_fast_without_waits(own, best):
+            cached += ", and may be faster than the best"
         yield f"{name} was measured in its first pass over the data alone: {cached}"
     shares = [_step_share(own), _step_share(best)]
     pause_notes = _pause_notes(own, best)
@@ -159,6 +156,17 @@ def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterato
         own_s, best_s = (1 / speed + pauses_s[0] for speed in speeds if speed)
         text += f"; if both pause alike, the best is {own_s / best_s:.2f} times as fast"
     yield text
+
+
+def _saw_first_pass_alone(own: Standing, best: Standing) -> bool:
+    """Return whether `own`, which waits for data, was measured in its first pass over them, and the best also later."""
+    is_worth_a_doubt = _data_share(own) > 0.02  # chosen
+    return is_worth_a_doubt and _passes(own) == 0 and bool(_passes(best))
+
+
+def _is_as_fast_without_waits(own: Standing, best: Standing) -> bool:
+    """Return whether `own` would be at least as fast as the best if it never waited for data."""
+    return (own.samples_per_s or 0.0) >= (1.0 - _data_share(own)) * (best.samples_per_s or 0.0)
 
 
 def _passes(config: Standing) -> int | None:

@@ -115,8 +115,7 @@ def summary(case: CaseView) -> CaseSummary:
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     gained = gain(case)
-    name = "your command" if case.record.trainer_name == "command" else "the default"
-    not_seen = unseen(case.default, case.best, name) if gained and case.default and case.best else ()
+    not_seen = unseen(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
     successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
-from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
+from tuner.report.facts import CaseFacts, memory_end, when_found
 from tuner.search.standing import Standing
 from tuner.study import launched, rung_of
 
@@ -213,7 +213,7 @@ def history(case: CaseFacts) -> Picture | None:
         "yaxis": axis(objective_title(case.summary.objective)),
     }
     if case.view.default:
-        layout |= level_line(case.view.default.value, default_name(case))
+        layout |= level_line(case.view.default.value, case.view.default_name)
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)

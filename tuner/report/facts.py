@@ -246,7 +246,7 @@ def result(case: CaseFacts) -> Headline:
     of_best = [f"its values: {export.in_words(best.config)}"]
     if case.view.changes_learning(best.config):
         of_best.append("this changes what is learnt")
-    name = default_name(case)
+    name = case.view.default_name
     value = f"{objective} {export.figure(best.value)}"
     if default is None:
         return Headline(value, paragraph([f"{name} was not measured", *of_best]))
@@ -276,11 +276,6 @@ def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline
     if gain.in_sessions:  # the plain command's value of the best is another one
         text = f"{metric} {gain.after - gain.before:+.1f}{' points' if is_percent else ''}"
     return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
-
-
-def default_name(case: CaseFacts) -> str:
-    """Return what the config is called with which the best is compared."""
-    return "your command" if case.view.record.trainer_name == "command" else "the default"
 
 
 PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
@@ -332,7 +327,7 @@ def verdict(case: CaseFacts) -> str:
     if row.bound:
         texts.append(f"its devices: {row.profile}")
     texts += map(str, known)
-    best, default, name = case.view.best, case.view.default, default_name(case)
+    best, default, name = case.view.best, case.view.default, case.view.default_name
     if best and default and row.gain:
         texts += export.whole_training(row.gain, default, best, name)
         texts += export.doubts(case.view, default, name)
