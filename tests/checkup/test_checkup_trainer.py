@@ -1,6 +1,8 @@
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from tests_mimickit import pi_plus_checkout
 
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
@@ -60,6 +62,16 @@ def test_cases_are_counted_and_a_command_s_imports_are_not_known() -> None:
     cases, imports, _ = check_named_trainer(study())
     assert cases.text == "command: 1 of 2 cases selected"
     assert (imports.level, "not known" in imports.text) == (Severity.OK, True)
+
+
+def test_a_missing_file_of_a_case_is_a_problem(tmp_path: Path) -> None:
+    root = pi_plus_checkout(tmp_path / "MimicKit")
+    args = root / "args/add_pi_plus_args.txt"
+    args.write_text(args.read_text().replace("toy_env.yaml", "gone.yaml"))
+    options = {"engine_config": "data/engines/newton_engine.yaml"}
+    spec = study(trainer={"name": "mimickit", "root": str(root), "options": options}, cases=["add_pi_plus"])
+    _, found = islice(check_named_trainer(spec), 2)
+    assert (found.level, "gone.yaml" in found.text) == (Severity.PROBLEM, True)
 
 
 def test_parameters_that_are_left_out_are_named_with_the_reason() -> None:
