@@ -68,7 +68,7 @@ def say(cluster: FakeCluster, host: str, *lines: str, **ended: Any) -> None:
     for line in lines:
         cluster.nodes[host].tell("line", text=line, stream="console")
     if ended:
-        cluster.nodes[host].tell("exit", left=None, **ended)
+        cluster.nodes[host].tell("exit", still_running=None, **ended)
 
 
 def trains(cluster: FakeCluster, iterations: int) -> Iterator[None]:

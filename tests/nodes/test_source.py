@@ -90,7 +90,8 @@ def test_cards_are_those_of_all_nodes(cluster: FakeCluster, nodes: Nodes) -> Non
     cluster.silent = {"a", "b"}
     used = {"device": {"name": "cuda:0", "model": "H100"}, "mem_used_mib": 70.0, "util_pct": 0.0}
     for host, pid in (("a", 1), ("b", 2)):
-        cluster.nodes[host].tell("cards", cards=[{**used, "occupants": [{"pid": pid, "mem_mib": 5.0}]}], left=None)
+        card = {**used, "occupants": [{"pid": pid, "mem_mib": 5.0}]}
+        cluster.nodes[host].tell("cards", cards=[card], still_running=None)
     assert [card.occupants[0].pid for card in nodes.occupancy()] == [1, 2]
 
 

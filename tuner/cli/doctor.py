@@ -37,7 +37,7 @@ def doctor(
         source = opened_devices(spec.devices_for(devices) if spec else devices or "auto")
     if spec and study:
         url = database_url(storage, (runs / spec.name).resolve())
-        checks = check_up(spec, source, asked_for=study, url=url, runs=runs)
+        checks = check_up(spec, source, requested=study, url=url, runs=runs)
         left = ["whether a probe runs: `tuner try` starts one"]
     else:
         typed = typed_command(command) if command else None

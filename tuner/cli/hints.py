@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
-    for line in (*fallback_lines(bench.spec, bench.asked_for), *exposed(bench.spec)):
+    for line in (*fallback_lines(bench.spec, bench.requested_study), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     values = " and ".join(map(export.unit, bench.spec.objectives))
@@ -190,14 +190,14 @@ def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
 
 
 def script_of_best(
-    study: str, *, devices: str | None, storage: str | None, runs: Path, asked_for: str | None = None
+    study: str, *, devices: str | None, storage: str | None, runs: Path, requested: str | None = None
 ) -> str:
     """Return a line that says which command prints the best config of a study.
 
-    `asked_for`: the study that the user named, if `study` stands in for it as its fallback.
+    `requested`: the study that the user named, if `study` stands in for it as its fallback.
     """
     command = literal_line(command_of_best(study, devices=devices, storage=storage, runs=runs))
-    whose = f" of {study}, which stood in for {asked_for}" if asked_for not in {None, study} else ""
+    whose = f" of {study}, which stood in for {requested}" if requested not in {None, study} else ""
     return f"train with the best{whose}: `{command}` prints a script"
 
 

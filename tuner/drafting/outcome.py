@@ -135,7 +135,7 @@ def best_folder(case: str, member: int | None = None) -> str:
 
 def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
     """Return what `line_to_copy` returns for the typed command from which a study file was made; None without one."""
-    command = command_of_file(find(bench.asked_for))
+    command = command_of_file(find(bench.requested_study))
     return line_to_copy(bench, case, config, command, folder) if command else None
 
 

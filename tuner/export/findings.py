@@ -15,7 +15,7 @@ from tuner.export.bound import advice
 from tuner.export.case_view import CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, beside_here, figure, in_words, merged_lines, remedy, unit, with_error
+from tuner.export.wording import SPEEDS, figure, in_words, merged_lines, relative_to_cwd, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
 from tuner.study import rung_of
 
@@ -110,7 +110,7 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     newest = view.failures[-1]
     log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
-    where = f"; log: {beside_here(log)}" if log.is_file() else ""
+    where = f"; log: {relative_to_cwd(log)}" if log.is_file() else ""
     detail = newest.probe.detail[:200]
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 

@@ -208,9 +208,10 @@ class NodeProcesses(StartedProcess):
             self._code, self._failed_s = code, self._clock.now()
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes that still run after `end`; None when there are none."""
-        return next((f"{watcher.host}: {watcher.left}" for watcher in self.watchers if watcher.left), None)
+        processes = (f"{watcher.host}: {watcher.still_running}" for watcher in self.watchers if watcher.still_running)
+        return next(processes, None)
 
     @property
     def short_of_memory(self) -> list[str]:

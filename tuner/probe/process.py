@@ -165,7 +165,7 @@ class Process(StartedProcess):
     def end(self) -> int:
         """Return the exit code, after every process of the probe has ended.
 
-        Returns -1 where a process cannot be ended; `left` then names it.
+        Returns -1 where a process cannot be ended; `still_running` then names it.
         """
         if self._given_up_at_s is None:
             self._given_up_at_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
@@ -178,7 +178,7 @@ class Process(StartedProcess):
         return self._exit if self._exit is not None else -1
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes that still run after `end`, or their guard if it names none; None when there are none."""
         if self._given_up_at_s is None or self.exit_code() is not None:
             return None

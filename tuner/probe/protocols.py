@@ -165,7 +165,7 @@ class StartedProcess(RunningTrainer, Protocol):
         return self.end()
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes that still run after `end`; None when there are none."""
         ...
 

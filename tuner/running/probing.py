@@ -102,7 +102,7 @@ class Probing:
         if known := judge_unlaunched(trial.config, history.frontier):
             failure, verdict = known
             return self._store(trial, probe.unlaunched(trial.config, failure, plan.digest), verdict, plan)
-        left = None if trial.confirms else self._probes_left(trial.choice.left, history.finished)
+        left = None if trial.confirms else self._probes_left(trial.choice.trials_left, history.finished)
         self._job.watcher(
             ProbeStarted(
                 case=self._case.name,
@@ -206,7 +206,7 @@ class Probing:
         If the database cannot store the result, a file in the probe's folder keeps it, and StoreError is raised.
         `plan`: None if the trainer has refused the config.
         """
-        folder, expected = self._job.bench.folder, trial.choice.left
+        folder, expected = self._job.bench.folder, trial.choice.trials_left
         record = probe_record(result, verdict, plan, folder=folder)
         try:
             history = self._study.tell(trial, verdict, record)
@@ -351,7 +351,7 @@ class Probing:
         is_hopeless = False
         if value is not None and not so_far.level_changed:  # otherwise the mean is not yet that of the config
             is_hopeless = self._study.report(trial, so_far.iterations, value)
-        is_competing = self._job.purpose.configs_compete and not trial.repeats and not self._is_default(trial.config)
+        is_competing = self._job.purpose.configs_compete and not trial.is_repeat and not self._is_default(trial.config)
         if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)

@@ -67,7 +67,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
         parameters[space.ladder] = parameters[space.ladder].with_values(space.rungs)
     if (batch := space.auto_batch) is not None:
         parameters[batch] = parameters[batch].with_values(space.values(batch))
-    columns(parameters)  # raises StudyError
+    columns(parameters)  # called for its StudyError alone
 
     session_key = partial(bench.trainer.session_key, case) if spec.probe.warm else lambda _: None
     return PlannedRecording(

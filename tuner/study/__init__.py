@@ -63,6 +63,7 @@ from tuner.study.study_file import (
     complaints,
     exposed,
     find,
+    is_fallback_of,
     is_known,
     load,
     names,
@@ -72,7 +73,6 @@ from tuner.study.study_file import (
     open_regular,
     price_of_all,
     read_mapping,
-    stands_in,
     unmatched,
 )
 from tuner.study.variables import escaped, expanded, joined, looked_up, parts

@@ -264,7 +264,7 @@ def load(
     return _load_file(stand_in, environ, to_show)
 
 
-def stands_in(spec: StudySpec, study: str) -> bool:
+def is_fallback_of(spec: StudySpec, study: str) -> bool:
     """Return whether `spec`, which `load` returned for `study`, is the fallback that `study` names.
 
     Raises the errors of `load`.

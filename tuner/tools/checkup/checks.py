@@ -14,7 +14,7 @@ from sqlalchemy import inspect
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
-from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
+from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, is_fallback_of, narrowed, select, unmatched
 from tuner.tools.checkup.command_check import check_command, check_imports, import_all
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
 from tuner.tools.checkup.finding import Finding, findings_of, fine, problem, warning
@@ -119,18 +119,18 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))
 
 
-def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: str, runs: Path) -> Iterator[Finding]:
+def check_up(spec: StudySpec, devices: OpenedDevices, *, requested: str, url: str, runs: Path) -> Iterator[Finding]:
     """Yield each finding about a study as soon as it is found. An error that a check raises becomes a finding.
 
     Args:
         spec: The study.
         devices: The devices that it names.
-        asked_for: The study that the user named, for which another may stand in.
+        requested: The study that the user named, for which another may stand in.
         url: The URL of its database.
         runs: The folder of its results.
     """
-    if stands_in(spec, asked_for):
-        yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
+    if is_fallback_of(spec, requested):
+        yield fine("study", f"{spec.name} stands in for {requested}, whose trainer.root is empty")
     yield from findings_of("devices", lambda: check_devices(devices, spec.environment))
     yield from findings_of("objective", lambda: check_objective(spec))
     yield from findings_of("trainer", lambda: check_named_trainer(spec, devices.count))

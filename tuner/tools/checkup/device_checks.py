@@ -101,7 +101,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        hindrances = obstacles(now=[card], at_open=[card])  # as a study that opens now
+        hindrances = obstacles(now=[card], occupancy_at_start=[card])  # as a study that opens now
         for obstacle in hindrances:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not hindrances:

@@ -60,7 +60,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
     memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # a search's only choice
+    choices = [Choice(config=config, why=Why.TELL, cold=True, details=ladder or "")]  # a search's only choice
 
     def choose(history: History, price: Price) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
@@ -272,7 +272,7 @@ class SoakChooser:
                 config = self._best_below(probes, long_enough)
         if config is None:
             return Done(reason="each config is soaked" if long_enough else "no config has run yet, so none is soaked")
-        return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
+        return Choice(config=config, why=Why.SOAK, cold=True, details=asdict(self._settings))
 
     def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
         """Return the best probed config that may still pass, after all soaks were refused; None without such a config.
