@@ -50,8 +50,9 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
             yield f"{name} has no error: raise probe.window_seconds above {limits.window_seconds:g}"
         elif error > 2 * probe.target_error(result, name, limits.target_error_pct):
             yield f"the error of {name} is large: raise probe.iterations or probe.window_seconds"
-    if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:  # larger configs may start later
-        yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
+    longest_s = limits.max_start_seconds
+    if result.start_up_s is not None and result.start_up_s > longest_s / 2:  # larger configs may start later
+        yield f"the start takes {result.start_up_s:.0f} s of probe.max_start_seconds {longest_s:g}: raise it"
 
 
 def attempt(

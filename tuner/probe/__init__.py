@@ -4,7 +4,7 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
 from tuner.probe.counting import MOST
-from tuner.probe.evidence import COMPILING, OUT_OF_MEMORY, REPORTED, Evidence, quoted
+from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,

@@ -72,10 +72,7 @@ class Probing:
     def measure(self, trial: OwnTrial) -> StoredProbe:
         """Probe the config of a trial, unless it is certain to fail; store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
-        limits = self._job.purpose.limits(slot.limits)
-        # the same start may take longer on another machine, or while kernels compile: no fault of the config
-        longest_s = limits.max_seconds + trial.history.slowest_start_s(trial.config)
-        slot = replace(slot, limits=limits.model_copy(update={"max_seconds": longest_s}))
+        slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
             stored = run_in(slot, partial(self._plan, trial), partial(self._probe, trial))
         except TrainerError as refusal:

@@ -105,16 +105,6 @@ class History:
         """
         return of_known(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
 
-    def slowest_start_s(self, config: Config) -> float:
-        """Return the seconds of the slowest start that a probe of this config, or of its rung, took; 0 without any."""
-        rung = self._space.rung(config)
-        starts = (
-            trial.probe.start_up_s
-            for trial in self.complete
-            if same_launch(trial.config, config) or (rung is not None and self._space.rung(trial.config) == rung)
-        )
-        return of_known(max, starts) or 0.0
-
     @property
     def facts(self) -> Mapping[str, str]:
         """Facts about the machine and the script of the newest measurement, such as its driver; empty without any."""

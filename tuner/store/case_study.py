@@ -232,7 +232,7 @@ class CaseStudy:
             """Return the study, after storing the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             trials_so_far, before = len(study.get_trials(deepcopy=False)), StudyAttributes(study.user_attrs).case
-            if before and before.max_seconds and (case.max_seconds or 0.0) > before.max_seconds:
+            if before and case.raises_a_limit_of(before):
                 study.set_user_attr(schema.LONGER, trials_so_far)
             study.set_user_attr(schema.CASE, encode(case))
             return study, trials_so_far

@@ -237,9 +237,10 @@ class ProbeSpec(Strict):
     """one started trainer serves several configs, if it can"""
     thin: bool = True
     """a session of MimicKit makes only as many updates as a good measurement needs"""
+    max_start_seconds: Seconds = 900.0
+    """longest start: until the end of the first iteration; the first start on a machine may have to compile kernels"""
     max_seconds: Seconds = 420.0
-    """longest probe, start-up included; longer by the slowest start that its config or rung took before; what it has
-    measured by then counts"""
+    """longest time from the first iteration to the end of a probe; what it has measured by then counts"""
     start_up_silence_seconds: Seconds = 300.0
     """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
     silence_seconds: Seconds = 120.0
@@ -262,8 +263,8 @@ class ProbeSpec(Strict):
 
     @property
     def longest_start_s(self) -> float:
-        """The most seconds that a trainer may take before its first iteration."""
-        return min(self.start_up_silence_seconds, self.max_seconds)
+        """The most seconds that a trainer which prints nothing may take before its first iteration."""
+        return min(self.start_up_silence_seconds, self.max_start_seconds)
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
