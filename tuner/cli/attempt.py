@@ -97,11 +97,11 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
         """Print the command of a plan, and run it."""
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
-        with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
+        with interruptible(console) as stop_requested, closing(open_prober(bench, console.print)) as prober:
 
             def stop(_: probe.ProbeResult | None) -> probe.Answer:
                 """Return whether the probe goes on: it does until Ctrl-C."""
-                return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
+                return probe.Answer(probe.Next.INTERRUPTED if stop_requested.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
         return _Probed(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))

@@ -38,17 +38,17 @@ def doctor(
     if spec and study:
         url = database_url(storage, (runs / spec.name).resolve())
         checks = check_up(spec, source, requested=study, url=url, runs=runs)
-        left = ["whether a probe runs: `tuner try` starts one"]
+        not_checked = ["whether a probe runs: `tuner try` starts one"]
     else:
         typed = typed_command(command) if command else None
         checks = check_up_machine(source, storage, runs, typed)
-        left = unchecked(source, storage, typed)
+        not_checked = unchecked(source, storage, typed)
     if as_json:
         findings = list(checks)
-        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(left)})
+        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(not_checked)})
     else:
         findings = _show(console, checks)
-        for text in left:
+        for text in not_checked:
             console.print(f"not checked: {text}")
     if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
         machine = "this machine or the command" if command else "this machine"

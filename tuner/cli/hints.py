@@ -117,13 +117,14 @@ def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[exp
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return a line with the `tuner optimize` command that searches larger values, if the best has the largest of some.
+    """Return a line with the `tuner optimize` command that searches larger values than the best of a typed command has.
 
-    It is for the study of a typed command. None where the gain so far is unknown, and where the best has no size that
-    is the largest and may be doubled. A rule of the space may forbid that: more cards for a model than there are.
+    It names each parameter of which the best has the largest searched value, a size that may be doubled. A rule of the
+    space may forbid that: more cards for a model than there are. None where there is no such parameter, and where it is
+    unknown how much faster than the default the best is.
     """
     config = row.best.config if row.best else {}
-    if _is_gain_unknown(row):
+    if _is_gain_over_default_unknown(row):
         return None
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _has_largest(config, parameter)]
@@ -142,12 +143,13 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 
 def heading_of_command(row: export.CaseSummary) -> str:
     """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
-    is_doubtful = _is_gain_unknown(row) or bool(row.gain and (row.gain.is_within_error or row.gain.may_be_slower_later))
+    may_be_none = row.gain is not None and (row.gain.is_within_error or row.gain.may_be_slower_later)
+    is_doubtful = may_be_none or _is_gain_over_default_unknown(row)
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
 
-def _is_gain_unknown(row: export.CaseSummary) -> bool:
-    """Return whether the best is another config than the default, and its gain over the default is unknown."""
+def _is_gain_over_default_unknown(row: export.CaseSummary) -> bool:
+    """Return whether the best is another config than the default, and it is unknown how much faster it is."""
     return bool(row.best and row.default and row.best.config != row.default.config and row.gain is None)
 
 

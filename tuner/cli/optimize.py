@@ -174,14 +174,14 @@ def _changed_study_file(
     if not settings and max_seconds is None:
         return study
     globs = globs_of(cases)
-    run = changed_study(load(study), settings, max_seconds, globs)
-    if globs:  # before the file is written: names that match nothing would make it useless
-        select(open_trainer(run.trainer).cases(), globs)
+    changed = changed_study(load(study), settings, max_seconds, globs)
+    if globs:  # called for its StudyError, before the file is written: names that match nothing would make it useless
+        select(open_trainer(changed.trainer).cases(), globs)
     prepare_results(runs.resolve())
-    text = yaml(run.model_dump(mode="json", exclude_unset=True))
-    console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
+    text = yaml(changed.model_dump(mode="json", exclude_unset=True))
+    console.print(f"{study} with other values is a study of its own: {changed.name}; see `--study {changed.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
-    return str(relative_to_cwd(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
+    return str(relative_to_cwd(write_files(runs.resolve() / changed.name, {STUDY_FILE: content})[0]))
 
 
 def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:

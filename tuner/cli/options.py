@@ -202,12 +202,13 @@ class _PlainConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def wrapped(text: str, width: int, *, mark: str = "") -> str:
+def wrapped(text: str, width: int, *, prefix: str = "") -> str:
     """Return a text whose lines fit a width where they can. No word is broken, and no command between backticks.
 
-    Each line begins with `mark`, such as that of a shell's comment.
+    Each line begins with `prefix`, such as that of a shell's comment.
     """
-    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _wrapped_lines(line, width - len(mark)))
+    parts = (part for line in text.split("\n") for part in _wrapped_lines(line, width - len(prefix)))
+    return "\n".join(f"{prefix}{part}" for part in parts)
 
 
 def _wrapped_lines(line: str, width: int) -> list[str]:
@@ -223,7 +224,7 @@ def _wrapped_lines(line: str, width: int) -> list[str]:
 
 def comment(text: str) -> None:
     """Print a comment of a shell script."""
-    say(wrapped(text, open_console().width, mark="# "))
+    say(wrapped(text, open_console().width, prefix="# "))
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:

@@ -198,7 +198,7 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
 def check_flags_exist(options: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` of a flag that the script does not have."""
     for text in options:
-        _named_flag(text, known)
+        _named_flag(text, known)  # called for its error
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:

@@ -27,7 +27,7 @@ from tuner.trainers.typed_command import TypedCommand, split_variables, typed_co
 
 STUDIES = Path("studies")
 """The folder of the study files."""
-ELSEWHERE = ("srun", "docker", "podman")
+SERVICE_CLIENTS = ("srun", "docker", "podman")
 """Programs that let a service start the training, so that the training is no child process of the program."""
 
 
@@ -82,7 +82,7 @@ class Wanted:
         """Return the path of the study file of a study called `name`."""
         return self.out or STUDIES / f"{name}.yaml"
 
-    def check_free(self, file: Path) -> None:
+    def check_may_write(self, file: Path) -> None:
         """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
             origin = shell_join(writing.command_of_file(file) or ())
@@ -127,7 +127,7 @@ def make_study(
         _check_options_of_file(file, wanted)
         say(f"{file} was made from this command, so it is used; {option('force')} replaces it")
         return known_as
-    wanted.check_free(file)
+    wanted.check_may_write(file)
     wanted = _with_devices_of_variable(wanted, typed)
     # the study before the first run, which needs the values of typed placeholders; a wrong `--search` is refused now
     searches = flags_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
@@ -135,7 +135,7 @@ def make_study(
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}, which may be judged anew; another name begins without them")
-    if (program := Path(typed.words[0]).name) in ELSEWHERE:
+    if (program := Path(typed.words[0]).name) in SERVICE_CLIENTS:
         warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     # the study file
     if wanted.launch:

@@ -295,7 +295,7 @@ def open_workbench(
             "--rdzv-endpoint {head}:{port} train.py"
         )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
-    if spec.prices:  # before anything is measured that would lack its price
+    if spec.prices:  # called for its StudyError, before anything is measured that would lack its price
         study.price_of_all(spec.prices, [device.model for device in source.devices], requested_study)
     return Workbench(
         spec=spec,

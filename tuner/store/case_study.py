@@ -279,7 +279,7 @@ class CaseStudy:
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
         """
-        self._database.transact(self._running_probes)
+        self._database.transact(self._running_probes)  # reads them into `_running`
         return self.awaited_at_ask
 
     @property

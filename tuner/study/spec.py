@@ -100,7 +100,7 @@ def read_constraint(metric: str, text: object) -> Constraint:
 
 def _check_bound(text: object) -> object:
     """Return a text that spells a bound, unchanged. Raises ValueError for any other text."""
-    read_constraint("", text)
+    read_constraint("", text)  # called for its ValueError
     return text
 
 

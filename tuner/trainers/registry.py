@@ -69,7 +69,7 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
         if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # raises that error, whatever the config is
+            trainer.samples_at_hand(parameter.name, {})  # called for its TrainerError, whatever the config is
         for value in parameter.values:
             try:
                 if parameter.name not in OWN:

@@ -39,7 +39,7 @@ def check_storage(url: str) -> Finding:
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
     if not empty:
-        connect(url)  # raises the error of a database with something else
+        connect(url)  # called for its StoreError: a database with something else
     return fine("storage", f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}")
 
 

@@ -65,13 +65,13 @@ def _cause(
     """
     factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
     duty_pct = _gpu_utilisation_pct(facts)
-    room = 100.0 / duty_pct if duty_pct else math.inf
+    idle_factor = 100.0 / duty_pct if duty_pct else math.inf
     gain = factor
     if factor is not None:
         how += f" = {factor:.2f} times"
-    if duty_pct and (factor is None or factor > room):
-        gain = room
-        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    if duty_pct and (factor is None or factor > idle_factor):
+        gain = idle_factor
+        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {idle_factor:.2f} times"
     return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how)
 
 

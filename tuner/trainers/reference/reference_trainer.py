@@ -55,7 +55,7 @@ class ReferenceTrainer(base.Trainer):
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
         with suppress(ConfigRefusedError):  # this value needs a value of another parameter
-            own.run_config({parameter: value})
+            own.run_config({parameter: value})  # called for its TrainerError
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
