@@ -61,7 +61,7 @@ def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
             return result
         if answer.next is Next.INTERRUPTED:
             return failed(plan, FailureKind.INTERRUPTED)
-        assert answer.again_s == 0.0  # no score is left out
+        assert answer.next_result_s == 0.0  # no score is left out
     raise AssertionError("nobody ended the run")
 
 

@@ -1,4 +1,4 @@
-"""One bounded run of the trainer: plan, process, progress, window, failures, result; what other rooms use of them.
+"""One bounded run of the trainer: plan, process, progress, window, failures, result; what other packages use of them.
 
 The guard process runs `guard.py` as a script, which loads nothing of this.
 """

@@ -66,7 +66,7 @@ class RunFollower:
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)  # 0 before the start-up has ended
         self.note(so_far)
         # beyond the usual number of iterations, with a result after each of them, because each may have a new score
-        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, next_result_s=0.0)
 
     @property
     def is_complete(self) -> bool:

@@ -149,7 +149,7 @@ class SoakFollower:
         trained_s = 0.0 if so_far.start_up_s is None else so_far.total_s - so_far.start_up_s
         if trained_s >= self._seconds:
             return probe.Answer(probe.Next.ENOUGH)
-        goes_on = probe.Answer(probe.Next.MORE, again_s=self._seconds)
+        goes_on = probe.Answer(probe.Next.MORE, next_result_s=self._seconds)
         if trained_s < 0.2 * self._seconds:
             return goes_on
         lasting = self._training.lasts(so_far.devices, so_far)
