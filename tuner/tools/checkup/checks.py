@@ -43,7 +43,7 @@ def check_storage(url: str) -> Finding:
     return fine("storage", f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}")
 
 
-def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
+def check_free_space(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
     """Find out how much space is free where `folder` is or will be.
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
@@ -135,7 +135,7 @@ def check_up(spec: StudySpec, devices: OpenedDevices, *, requested: str, url: st
     yield from findings_of("objective", lambda: check_objective(spec))
     yield from findings_of("trainer", lambda: check_named_trainer(spec, devices.count))
     yield from findings_of("storage", lambda: [check_storage(url)])
-    yield from _check_rooms(runs)
+    yield from _check_disk_and_shared_memory(runs)
 
 
 def check_up_machine(
@@ -149,7 +149,7 @@ def check_up_machine(
     yield from findings_of("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
     if storage:
         yield from findings_of("storage", lambda: [check_storage(storage)])
-    yield from _check_rooms(runs)
+    yield from _check_disk_and_shared_memory(runs)
 
 
 def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand | None) -> Iterator[str]:
@@ -164,12 +164,12 @@ def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand |
         yield "whether NCCL or gloo moves data, and how fast: `tuner scale` measures it"
 
 
-def _check_rooms(runs: Path) -> Iterator[Finding]:
+def _check_disk_and_shared_memory(runs: Path) -> Iterator[Finding]:
     """Check the disk of the results, to which each probe writes a checkpoint and a log, and the shared memory.
 
     NCCL and the workers of a DataLoader need shared memory, of which containers often have only 64 MiB.
     """
-    yield from findings_of("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
+    yield from findings_of("disk", lambda: [check_free_space("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():
-        yield check_room("shared memory", shared_memory, wished_gib=1)
+        yield check_free_space("shared memory", shared_memory, wished_gib=1)
