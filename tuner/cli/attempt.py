@@ -17,7 +17,7 @@ from tuner.errors import TunerError
 from tuner.export import in_words, prepare_results, with_error
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
+from tuner.study import Case, Config, StudySpec, key_warnings, literal_line, shell_join
 
 
 def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
@@ -66,7 +66,7 @@ def attempt(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)[0]
     config = first_config(bench, chosen, settings or [])
-    for line in (*fallback_lines(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
+    for line in (*fallback_lines(bench.spec, study), *key_warnings(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
     prepare_results(bench.folder.parent)
     plan, result = _probe(console, bench, chosen, config)

@@ -17,7 +17,7 @@ from tuner.export import Topic
 from tuner.probe import number_of
 from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, exposed, is_known, literal_line, unmatched
+from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, is_known, key_warnings, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
-    for line in (*fallback_lines(bench.spec, bench.requested_study), *exposed(bench.spec)):
+    for line in (*fallback_lines(bench.spec, bench.requested_study), *key_warnings(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     values = " and ".join(map(export.unit, bench.spec.objectives))

@@ -202,7 +202,7 @@ def scale(
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
-    if limits := campaign.route_limits(variables) if results.on_gpu else "":
+    if limits := campaign.nccl_limits(variables) if results.on_gpu else "":
         console.print(f"{limits}: only routes that NCCL may then take are measured")
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(

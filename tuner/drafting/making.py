@@ -15,13 +15,13 @@ from tuner.drafting import writing
 from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
+from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
-from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
+from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
@@ -246,7 +246,7 @@ def _watched_text(
     # what is searched
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
     if not wanted.search:
-        known = replace(known, launch=launch_shown_by(known))
+        known = replace(known, launch=launch_of_script(known))
     flags = flags_to_search(known, wanted.search or (), say=say, ask=ask, growth_limit=limit_with_larger)
     chosen = with_larger_values(flags, watched.uses)
     drafted = with_searches(drafted, chosen, known)
@@ -280,7 +280,7 @@ def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Call
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
     spec = load(str(file))
-    if keys := exposed(spec):  # `write_files` has made it readable by its owner alone
+    if keys := key_warnings(spec):  # `write_files` has made it readable by its owner alone
         warn("\n".join([*keys, f"only you can read {file}"]))
     else:
         umask = os.umask(0o077)  # Python reads the mask only by setting it

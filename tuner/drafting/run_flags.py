@@ -12,7 +12,7 @@ from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import DeviceUse, Watched
-from tuner.study import Expression, Value, named_files, shown_launch, values_in, with_launches
+from tuner.study import Expression, Value, launch_with_flags, named_files, values_in, with_launches
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
@@ -42,14 +42,14 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     return replace(known, flags=(*known.flags, *(flag for flag in of_files if flag.parameter not in typed)))
 
 
-def launch_shown_by(known: Known) -> str | None:
+def launch_of_script(known: Known) -> str | None:
     """Return the name of the ready-made space that fits the flags of a command and its script.
 
     Returns None where none fits, and where it finds nothing in the command that it could vary.
     """
     names = [name for flag in known.flags for name in flag.names]
     names += [word for word in known.words if word.startswith("--")]
-    launch = shown_launch(names)
+    launch = launch_with_flags(names)
     if launch is None:
         return None
     try:

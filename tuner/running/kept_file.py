@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tuner.export import printable, write_files
 from tuner.records.urls import STUDY_FILE
-from tuner.study import exposed, find, is_fallback_of
+from tuner.study import find, is_fallback_of, key_warnings
 
 if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
@@ -23,7 +23,7 @@ def keep_study_file(bench: "Workbench") -> None:
     file, copy = find(bench.requested_study), bench.folder / STUDY_FILE
     is_of_file = bench.folder.name == bench.spec.name and not is_fallback_of(bench.spec, bench.requested_study)
     is_copy_itself = copy.is_file() and copy.samefile(file)  # tuner runs on the copy
-    if not is_of_file or exposed(bench.spec) or is_copy_itself:
+    if not is_of_file or key_warnings(bench.spec) or is_copy_itself:
         return
     remark = f"{_COPIED}{_shown(file.resolve())}, with which tuner ran in {_shown(Path.cwd())}\n".encode()
     content = file.read_bytes()

@@ -217,7 +217,7 @@ class ProbeSpec(Strict):
     """The limits of one probe."""
 
     target_error_pct: ClassVar[float] = 1.0
-    """A probe is precise enough at this standard error: points of utilisation, percent of samples/s."""
+    """A probe is precise enough at this standard error: percentage points of utilisation, percent of samples/s."""
     idle_seconds: ClassVar[float] = 30.0
     """The longest wait before a probe until other processes have left the cards."""
     grace_seconds: ClassVar[float] = 5.0
@@ -429,7 +429,7 @@ class StudySpec(Strict):
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
-            for name in sorted(rule.counted - {RANKS}):
+            for name in sorted(rule.numeric_names - {RANKS}):
                 if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
         return self
@@ -466,14 +466,14 @@ class StudySpec(Strict):
         """The sampler that the file names, or else the sampler that suits the objectives."""
         return self.search.sampler or ("gain" if len(self.objectives) == 1 else "tpe")
 
-    def devices_for(self, asked: str | None) -> str:
-        """Return the devices to use: those that the option `--devices` names (`asked`), or else the study's.
+    def devices_for(self, requested: str | None) -> str:
+        """Return the devices to use: those that the option `--devices` names (`requested`), or else the study's.
 
         `--devices auto` does not change the number of cards of a study with `auto:2`.
         """
-        if asked is None:
+        if requested is None:
             return self.devices
-        return self.devices if asked == "auto" and self.devices.startswith("auto") else asked
+        return self.devices if requested == "auto" and self.devices.startswith("auto") else requested
 
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Return the constraints that the best config must satisfy."""

@@ -126,7 +126,7 @@ def variables_of_trainers(bench: Workbench | None) -> dict[str, str]:
     return {**os.environ, **of_command, **(spec.environment.variables if spec else {})}
 
 
-def route_limits(variables: Mapping[str, str]) -> str:
+def nccl_limits(variables: Mapping[str, str]) -> str:
     """Return the variables that limit NCCL's routes, with their values; empty without any."""
     limiting = {NO_P2P: "1", P2P_LEVEL: variables.get(P2P_LEVEL), NO_HOST: "1"}
     return " ".join(f"{name}={value}" for name, value in limiting.items() if value and variables.get(name) == value)
