@@ -27,6 +27,7 @@ from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
 from tuner.study import Case, Config, StudySpec, Value, value_text
+from tuner.trainers.registry import check_program
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +83,7 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
+        check_program(bench.trainer)
         check_energy(bench.spec, bench.source)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             wanted = len(bench.devices)

@@ -29,6 +29,7 @@ from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
+from tuner.trainers.registry import check_program
 from tuner.trainers.typed_command import split_variables
 
 
@@ -133,6 +134,8 @@ def plan(
     # which configs
     options.need_own_study(study if best else None, storage, runs)
     bench = _open_bench(study, devices, launcher, storage, runs)
+    if launcher != "slurm":  # a job may run where other programs are
+        check_program(bench.trainer)
     chosen = chosen_cases(bench, cases)
     plans = _best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or [])
     planned = list(plans)
