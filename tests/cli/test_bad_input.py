@@ -106,7 +106,7 @@ def test_an_agent_file_that_cannot_be_read(tuner: Tuner, tmp_path: Path, content
     study = study_file(tmp_path, trainer=trainer, devices="cpu:2")
     answer = tuner("optimize", "--study", study)
     refused(answer, "a.yaml", why)
-    assert answer[1].index("walk cannot run: ") < answer[1].index("missing_asset")  # said before the case's turn
+    assert answer[1].index("walk: cannot run: ") < answer[1].index("missing_asset")  # said before the case's turn
     refused(tuner("plan", "--study", study), "a.yaml", why)
 
 

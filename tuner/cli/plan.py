@@ -134,8 +134,6 @@ def plan(
     # which configs
     options.need_own_study(study if best else None, storage, runs)
     bench = _open_bench(study, devices, launcher, storage, runs)
-    if launcher != "slurm":  # a job may run where other programs are
-        check_program(bench.trainer)
     chosen = chosen_cases(bench, cases)
     plans = _best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or [])
     planned = list(plans)
@@ -163,8 +161,13 @@ def plan(
 
 
 def _open_bench(study: str, devices: str | None, launcher: str, storage: str | None, runs: Path) -> Workbench:
-    """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`."""
+    """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`.
+
+    Raises TrainerError if the trainer's program does not exist here, where it should run.
+    """
     bench = (job_bench if launcher == "slurm" else open_workbench)(study, devices=devices, runs=runs)
+    if launcher != "slurm":  # a job may run where other programs are
+        check_program(bench.trainer)
     has_begun = storage is not None or (bench.folder / DATABASE).is_file()
     return with_stored_auto_values(bench, database_url(storage, bench.folder)) if has_begun else bench
 

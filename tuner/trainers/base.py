@@ -199,7 +199,7 @@ class Trainer(ABC):
     def missing_program(self) -> str | None:
         """Return the program that this trainer would start and that does not exist; None where nothing is missing.
 
-        It is the study's `trainer.python` if that has a folder: a mere name may be in folders that only a probe searches.
+        It is the study's `trainer.python` if that has a folder; only a probe can search for a mere name.
         """
         python = self._spec.python
         is_missing = python and os.sep in python and shutil.which(interpreter(python)) is None
