@@ -161,13 +161,8 @@ def plan(
 
 
 def _open_bench(study: str, devices: str | None, launcher: str, storage: str | None, runs: Path) -> Workbench:
-    """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`.
-
-    Raises TrainerError if the trainer's program does not exist here, where it should run.
-    """
+    """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`."""
     bench = (job_bench if launcher == "slurm" else open_workbench)(study, devices=devices, runs=runs)
-    if launcher != "slurm":  # a job may run where other programs are
-        check_program(bench.trainer)
     has_begun = storage is not None or (bench.folder / DATABASE).is_file()
     return with_stored_auto_values(bench, database_url(storage, bench.folder)) if has_begun else bench
 
@@ -293,7 +288,12 @@ def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
 
 
 def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
-    """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
+    """Yield each case's first config, changed by the settings.
+
+    Raises StudyError for a setting outside the space, and TrainerError if the program to start does not exist.
+    """
+    if not isinstance(bench.source, AbsentDevices):  # a job may run where other programs are
+        check_program(bench.trainer)
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.needs_calibration(case):

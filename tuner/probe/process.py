@@ -49,15 +49,36 @@ def end_orphans(within_s: float) -> list[int]:
     return [process.pid for process in orphans]
 
 
+def other_tuners() -> list[int]:
+    """Return the ids of the other processes that run probes on this machine now, as far as this user may see them."""
+    import psutil  # noqa: PLC0415 - only processes that run probes need it
+
+    marks = set(map(_mark, psutil.pids())) - {os.environ.get(MARK)}  # this tuner itself may run below a guard
+    tuners = set[int]()
+    for mark in marks:
+        guard_id = _guard_id(mark)
+        if guard_id and identity(guard_id) == mark:
+            with suppress(psutil.Error):  # it has ended
+                tuners.add(psutil.Process(guard_id).ppid())
+    return sorted(tuners - {os.getpid()})
+
+
 def _is_orphan(pid: int) -> bool:
     """Return whether a process names a guard of this namespace of process ids that does not run any more."""
-    mark = _mark(pid)  # `NAMESPACE/GUARD/START`, as `guard.identity` makes it
+    mark = _mark(pid)
+    guard_id = _guard_id(mark)
+    has_own_guard = mark == os.environ.get(MARK) or pid == os.getpid()  # this tuner itself runs below that guard
+    return guard_id is not None and not has_own_guard and identity(guard_id) != mark
+
+
+def _guard_id(mark: str) -> int | None:
+    """Return the process id of the guard that a mark names; None in another namespace of process ids, or without one.
+
+    `guard.identity` makes the mark: `NAMESPACE/GUARD/START`.
+    """
     namespace, _, guard_id = mark.rpartition("/")[0].rpartition("/")
     is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
-    has_own_guard = mark == os.environ.get(MARK) or pid == os.getpid()  # this tuner itself runs below that guard
-    if not guard_id.isdigit() or has_own_guard or not is_of_this_namespace:
-        return False
-    return identity(int(guard_id)) != mark
+    return int(guard_id) if guard_id.isdigit() and is_of_this_namespace else None
 
 
 def _mark(pid: int) -> str:

@@ -89,7 +89,7 @@ def check_program(trainer: Trainer) -> None:
     if program := trainer.missing_program():
         raise TrainerError(
             f"there is no program {program!r}; correct trainer.python or trainer.options of the study file, or the "
-            "variable that they read, such as MIMICKIT_PYTHON"
+            "environment variable that they read"
         )
 
 
