@@ -112,7 +112,7 @@ def test_a_program_that_is_not_there_is_named_by_its_reference(
     study = study_file(tmp_path, trainer={"name": "command", "options": options})
     code, out, err = tuner("optimize", "--study", study)
     assert code == 2
-    assert "No such file or directory: ${OWN_PROGRAM}" in err
+    assert "there is no program '${OWN_PROGRAM}'" in err
     assert KEY not in out + err + tuner("doctor", "--study", study)[1]
 
 

@@ -283,6 +283,8 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
         ("python train.py", "bash -c '{text} \"$@\"' train", False),
         ("", "make train", True),
         ("", "gmake train", True),
+        ("", "env A=1 nice -n 10 make train", True),
+        ("", "timeout 10m nohup make train", True),
         ("python train.py $1", "{script} {{bs}}", False),
         ('python train.py "$@"', "{script}", False),
         ("while [ $# -gt 0 ]; do shift; done", "bash {script}", False),

@@ -45,7 +45,8 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     reasons = [item for case in cases for item in not_searched(bench.spec_for(case), bench.trainer).items()]
     for line in export.merged_lines(reasons):
         console.print(f"not searched: {line}")
-    for line in cut_ladders(bench, cases):
+    faults = [(case.name, f"cannot run: {case.fault}") for case in cases if case.fault]
+    for line in (*cut_ladders(bench, cases), *export.merged_lines(faults)):
         console.print(line)
 
 

@@ -29,6 +29,7 @@ from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
+from tuner.trainers.registry import check_program
 from tuner.trainers.typed_command import split_variables
 
 
@@ -287,7 +288,12 @@ def _is_launch_unchanged(bench: Workbench, case: Case, member: Standing) -> bool
 
 
 def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
-    """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
+    """Yield each case's first config, changed by the settings.
+
+    Raises StudyError for a setting outside the space, and TrainerError if the program to start does not exist.
+    """
+    if not isinstance(bench.source, AbsentDevices):  # a job may run where other programs are
+        check_program(bench.trainer)
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.needs_calibration(case):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -26,6 +26,10 @@ HYDRA_FOLDER = "hydra.run.dir"
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+_BEFORE_PROGRAM = re.compile(
+    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*|[\d.,:-]+[smhd]?"
+)
+"""The programs that start the rest of their words as a command, with their options, numbers and variables."""
 _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
 
@@ -349,8 +353,10 @@ def _is_flag(word: str) -> bool:
 def script_without_flags(words: Sequence[str]) -> str | None:
     """Return what a command starts that ignores flags behind it: a shell script, `bash -c`, or `make`.
 
-    Returns None for any other command, and for a script that cannot be read.
+    Programs such as `nice`, which start it, are passed over. Returns None for any other command, and for a script that
+    cannot be read.
     """
+    words = list(dropwhile(_BEFORE_PROGRAM.fullmatch, words)) or words
     program, script = PurePath(words[0]).name, words[0]
     if program in {"make", "gmake"}:  # it takes variables alone: `make train WORKERS=2`
         return program

@@ -35,7 +35,7 @@ from tuner.probe.probe_plan import (
     Slot,
     search_path,
 )
-from tuner.probe.process import Process, reserved_port
+from tuner.probe.process import Process, other_tuners, reserved_port
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
     Answer,

@@ -49,15 +49,36 @@ def end_orphans(within_s: float) -> list[int]:
     return [process.pid for process in orphans]
 
 
+def other_tuners() -> list[int]:
+    """Return the ids of the other processes that run probes on this machine now, as far as this user may see them."""
+    import psutil  # noqa: PLC0415 - only processes that run probes need it
+
+    guards = set(map(_guard_named_by, psutil.pids())) - {os.environ.get(GUARD_VARIABLE)}  # a guard of this tuner itself
+    tuners = set[int]()
+    for named in guards:
+        guard_id = _guard_id(named)
+        if guard_id and identity(guard_id) == named:
+            with suppress(psutil.Error):  # it has ended
+                tuners.add(psutil.Process(guard_id).ppid())
+    return sorted(tuners - {os.getpid()})
+
+
 def _is_orphan(pid: int) -> bool:
     """Return whether a process names a guard of this namespace of process ids that does not run any more."""
-    named = _guard_named_by(pid)  # `NAMESPACE/GUARD/START`, as `guard.identity` makes it
+    named = _guard_named_by(pid)
+    guard_id = _guard_id(named)
+    has_own_guard = named == os.environ.get(GUARD_VARIABLE) or pid == os.getpid()  # this tuner itself runs below that guard
+    return guard_id is not None and not has_own_guard and identity(guard_id) != named
+
+
+def _guard_id(named: str) -> int | None:
+    """Return the process id of a guard by its identity; None in another namespace of process ids, or for "".
+
+    `guard.identity` makes the identity: `NAMESPACE/GUARD/START`.
+    """
     namespace, _, guard_id = named.rpartition("/")[0].rpartition("/")
     is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
-    has_own_guard = named == os.environ.get(GUARD_VARIABLE) or pid == os.getpid()  # this tuner itself runs below it
-    if not guard_id.isdigit() or has_own_guard or not is_of_this_namespace:
-        return False
-    return identity(int(guard_id)) != named
+    return int(guard_id) if guard_id.isdigit() and is_of_this_namespace else None
 
 
 def _guard_named_by(pid: int) -> str:

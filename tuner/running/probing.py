@@ -96,7 +96,8 @@ class Probing:
         Nothing runs if the config needs as much memory as one that ran out: it is certain to fail.
         """
         history = trial.history
-        if known := judge_unlaunched(trial.config, history.frontier):
+        now = self._study.history() if history.running else history  # another worker may have run out of memory
+        if known := judge_unlaunched(trial.config, now.frontier):
             failure, verdict = known
             return self._store(trial, probe.unlaunched(trial.config, failure, plan.digest), verdict, plan)
         left = None if trial.confirms else self._probes_left(trial.choice.trials_left, history.finished)

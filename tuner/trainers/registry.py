@@ -84,6 +84,15 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
         )
 
 
+def check_program(trainer: Trainer) -> None:
+    """Raise TrainerError if the program that a trainer would start does not exist."""
+    if program := trainer.missing_program():
+        raise TrainerError(
+            f"there is no program {program!r}; correct trainer.python or trainer.options of the study file, or the "
+            "environment variable that they read"
+        )
+
+
 TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
     "mimickit": MimicKitTrainer,
     "command": CommandTrainer,
