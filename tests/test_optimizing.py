@@ -16,7 +16,7 @@ from tuner.devices.cpu import CpuSource
 from tuner.devices.rapl import Rapl
 from tuner.drafting.writing import origin_line
 from tuner.optimizing import check_energy, open_search
-from tuner.probe.guard import MARK, identity
+from tuner.probe.guard import GUARD_VARIABLE, identity
 from tuner.running.events import Event, ProbeEnded, StudyStarted
 from tuner.study import load
 
@@ -47,7 +47,7 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
 
 def test_a_search_says_that_another_one_probes_on_the_same_cpu(tmp_path: Path) -> None:
     guard = os.getppid()  # stands in for the guard of a probe, and its parent for the tuner
-    probe = subprocess.Popen(["/bin/sleep", "60"], env={MARK: identity(guard)})
+    probe = subprocess.Popen(["/bin/sleep", "60"], env={GUARD_VARIABLE: identity(guard)})
     lines: list[str] = []
     try:
         open_search(str(study_file(tmp_path)), runs=tmp_path / "runs", say=lines.append).prober.close()

@@ -67,7 +67,7 @@ def _is_orphan(pid: int) -> bool:
     """Return whether a process names a guard of this namespace of process ids that does not run any more."""
     named = _guard_named_by(pid)
     guard_id = _guard_id(named)
-    has_own_guard = named == os.environ.get(GUARD_VARIABLE) or pid == os.getpid()  # this tuner itself runs below that guard
+    has_own_guard = named == os.environ.get(GUARD_VARIABLE) or pid == os.getpid()  # this tuner itself runs below it
     return guard_id is not None and not has_own_guard and identity(guard_id) != named
 
 
