@@ -11,14 +11,14 @@ from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, OutputError, TrainerError
-from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Waits
+from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Timing
 from tuner.nodes.source import Nodes
 from tuner.nodes.watcher import SILENT_S, Part, Word
 from tuner.probe import ProbePlan
 from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-AT_ONCE = Waits(0.05, 0.05)
+AT_ONCE = Timing(0.05, 0.05)
 
 Open = Callable[[], Nodes]
 
@@ -34,7 +34,7 @@ def opened(cluster: FakeCluster) -> Iterator[Open]:
     every: list[Nodes] = []
 
     def open_now() -> Nodes:
-        every.append(Nodes(SPEC, HOSTS, cluster.clock, connect=cluster, waits=AT_ONCE))
+        every.append(Nodes(SPEC, HOSTS, cluster.clock, connect=cluster, timing=AT_ONCE))
         return every[-1]
 
     yield open_now

@@ -187,7 +187,7 @@ class Acquisition:
 
     def probe_s(self, place: int) -> float:
         """Return the expected seconds of a probe of the config at a place of the pool, if it is made now."""
-        return self.outlook.costs.series_s(self._starts, np.array([place]), repeats=1)
+        return self.outlook.costs.series_s(self._starts, np.array([place]), probes_each=1)
 
     @cached_property
     def _starts(self) -> Floats:
@@ -288,7 +288,7 @@ class Acquisition:
             candidates,
             promising,
             outlook.goal.training_s,
-            lambda probes: outlook.costs.series_s(self._starts, places[probes.members], probes.repeats),
+            lambda probes: outlook.costs.series_s(self._starts, places[probes.members], probes.probes_each),
             self._realised_ratio,
         )
 

@@ -122,7 +122,7 @@ class Costs:
         chance_of_slow = self.chance_of_slow_start
         return in_time_s * (1.0 - chance_of_slow) + self._limits.longest_start_s * chance_of_slow
 
-    def series_s(self, starts: Floats, places: Codes, repeats: int) -> float:
+    def series_s(self, starts: Floats, places: Codes, probes_each: int) -> float:
         """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
 
         Configs of one rung share a session if the newest probe had one. Without sessions each probe has a start.
@@ -130,14 +130,14 @@ class Costs:
         Args:
             starts: The starts that a probe of each config of the pool takes now.
             places: The positions of the probed configs in the pool.
-            repeats: How often each is probed.
+            probes_each: How often each is probed.
         """
         start_s_of: dict[object, float] = {}  # session → the seconds of its longest start
         for place in places[starts[places] > 0.0]:
             session = self._pool.heights[place] if self._observed.warm else place
             start_s_of[session] = max(start_s_of.get(session, 0.0), float(self._start_s[place]))
-        starts_of_session = 1 if self._observed.warm else repeats
-        return sum(start_s_of.values()) * starts_of_session + repeats * float(self._run_s[places].sum())
+        starts_of_session = 1 if self._observed.warm else probes_each
+        return sum(start_s_of.values()) * starts_of_session + probes_each * float(self._run_s[places].sum())
 
     @cached_property
     def _start_model(self) -> ResourceModel | None:

@@ -41,7 +41,7 @@ class IdleCause:
     """What in the study shows the cause."""
     change: str
     factor: float | None
-    """The most by which training multiplies if only this changed and the GPUs had room; None where unknown."""
+    """The most by which training multiplies if only this changed and GPUs were no limit; None where unknown."""
     gain: float | None
     """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
@@ -53,7 +53,7 @@ def _cause(
 ) -> IdleCause:
     """Return a cause, after working out what its change gains.
 
-    The gain is at most what the GPUs have room for: GPUs that are busy half of the time can train twice as much.
+    The gain is at most what the GPUs can do: GPUs that are busy half of the time can train twice as much.
 
     Args:
         kind: The kind of the cause.
