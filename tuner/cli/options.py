@@ -19,7 +19,7 @@ from rich.segment import Segment
 from tuner.errors import StudyError
 from tuner.export import beside_here, has_study, printable
 from tuner.records.urls import DATABASE, REPLAYED, STUDY_FILE, database_url
-from tuner.study import StudySpec, is_known, load, names, stands_in
+from tuner.study import StudySpec, is_known, literal_line, load, names, stands_in
 
 
 def not_empty(text: Any) -> Any:
@@ -308,6 +308,9 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     if (runs / study / DATABASE).is_file():
         why = f"{runs / study} has results and no {STUDY_FILE}, as none is kept of a file with a password or a key"
         raise StudyError(f"{why}; give the path of the study's .yaml file")
+    if (Path(study) / DATABASE).is_file():
+        options = literal_line(["--study", Path(study).name, "--runs", str(Path(study).parent)])
+        raise StudyError(f"{study} is a folder of results; name it with {options}")
     here = ", ".join(folders_with_results(runs)) or "none"
     raise StudyError(
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
