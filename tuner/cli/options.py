@@ -299,6 +299,12 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study
+    path = Path(study)
+    if path.name != study and (path / DATABASE).is_file():  # the path of a folder of results
+        if path.parent.resolve() != runs.resolve():
+            options = literal_line(["--study", path.name, "--runs", str(path.parent)])
+            raise StudyError(f"{study} is a folder of results; name it with {options}")
+        study = path.name
     if (file := runs / study / STUDY_FILE).is_file():  # each search keeps its study file in its folder
         return str(file)
     if is_replay(study, runs):
@@ -308,9 +314,6 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     if (runs / study / DATABASE).is_file():
         why = f"{runs / study} has results and no {STUDY_FILE}, as none is kept of a file with a password or a key"
         raise StudyError(f"{why}; give the path of the study's .yaml file")
-    if (Path(study) / DATABASE).is_file():
-        options = literal_line(["--study", Path(study).name, "--runs", str(Path(study).parent)])
-        raise StudyError(f"{study} is a folder of results; name it with {options}")
     here = ", ".join(folders_with_results(runs)) or "none"
     raise StudyError(
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
