@@ -19,7 +19,7 @@ from rich.segment import Segment
 from tuner.errors import StudyError
 from tuner.export import has_study, printable, relative_to_cwd
 from tuner.records.urls import DATABASE, REPLAYED, STUDY_FILE, database_url
-from tuner.study import StudySpec, is_fallback_of, is_known, load, names
+from tuner.study import StudySpec, is_fallback_of, is_known, literal_line, load, names
 
 
 def not_empty(text: Any) -> Any:
@@ -300,6 +300,12 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study
+    path = Path(study)
+    if path.name != study and (path / DATABASE).is_file():  # the path of a folder of results
+        if path.parent.resolve() != runs.resolve():
+            options = literal_line(["--study", path.name, "--runs", str(path.parent)])
+            raise StudyError(f"{study} is a folder of results; name it with {options}")
+        study = path.name
     if (file := runs / study / STUDY_FILE).is_file():  # each search keeps its study file in its folder
         return str(file)
     if is_replay(study, runs):

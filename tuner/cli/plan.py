@@ -26,7 +26,7 @@ from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
-from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
+from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.registry import check_program
@@ -59,10 +59,10 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         typed_variables, _ = split_variables(shlex.split(typed))
         # the line to copy has a number of threads where the training needs one
         added = {name: value for name, value in env.items() if name not in {*typed_variables, THREADS}}
-        return "\n".join([*lines, f"{shell_join((), added)} {typed}".lstrip()]) + "\n"
+        return "\n".join([*lines, with_references(f"{shell_join((), added)} {typed}".lstrip())]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
-    command = shell_join(plan.argv, env)
+    command = with_references(shell_join(plan.argv, env))
     if plan.slot.nodes > 1:
         # without the second variable, srun gives a task one core whatever the job has
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
@@ -141,7 +141,7 @@ def plan(
     if launcher == "slurm":
         for line in script_header(_job_of(bench, planned), bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
-    for line in options.fallback_lines(bench.spec, study):
+    for line in (*options.fallback_lines(bench.spec, study), *key_warnings(bench.spec)):
         options.comment(line)
     errors: list[str] = []  # of cases without a script; the others still have theirs
     for case, config, folder, remarks, _ in planned:

@@ -20,7 +20,7 @@ from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies
+from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies, with_references
 from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import fill, placeholders
@@ -134,9 +134,13 @@ def best_folder(case: str, member: int | None = None) -> str:
 
 
 def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
-    """Return what `line_to_copy` returns for the typed command from which a study file was made; None without one."""
+    """Return what `line_to_copy` returns for the typed command from which a study file was made; None without one.
+
+    A reference stands in place of each key that was typed.
+    """
     command = command_of_file(find(bench.requested_study))
-    return line_to_copy(bench, case, config, command, folder) if command else None
+    line = line_to_copy(bench, case, config, command, folder) if command else None
+    return line and with_references(line)
 
 
 def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:

@@ -20,7 +20,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
-from tuner.study.keys import literal_keys
+from tuner.study.keys import literal_keys, reference_to
 from tuner.study.launches import with_launches
 from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
 from tuner.study.variables import expanded
@@ -421,8 +421,7 @@ def key_warnings(spec: StudySpec) -> list[str]:
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
     names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
     return [
-        f"study file: the value of {name} looks like a key; write a reference such as "
-        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
+        f"study file: the value of {name} looks like a key; write a reference such as {reference_to(name)} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
         for name in names
     ]
