@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from textwrap import shorten
 
 from tuner.export.bound import advice
-from tuner.export.case_view import CaseView
+from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, beside_here, figure, in_words, merged_lines, remedy, unit, with_error
@@ -89,6 +90,8 @@ def result(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:
+        if row.status == NO_TRIALS:
+            return CaseFinding(topic=Topic.RESULT, text="no trial has ended yet")
         what = "no config that ran is eligible as best" if row.ok else "no config has run"
         return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_remedies(row)))
     value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
@@ -111,7 +114,7 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     newest = view.failures[-1]
     log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
     where = f"; log: {beside_here(log)}" if log.is_file() else ""
-    detail = newest.probe.detail[:200]
+    detail = shorten(newest.probe.detail, 200, placeholder=" …")
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 
 
