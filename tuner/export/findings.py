@@ -169,8 +169,8 @@ def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
         over = " over a whole training" if gain.overall else ""
         times = gain.times and with_error(gain.times, gain.error, 2)
         return f", {times} times{over} {name}{where}" if times else ""
-    points = gain.after - gain.before
-    text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
+    is_above = gain.after >= gain.before
+    text = f", {gain.difference('.1f').removeprefix('-')} points {'above' if is_above else 'below'} {name}"
     if times := row.times_default:
         whose = "its samples/s" if times == gain.times else "the samples/s of the default of the best's rung"
         text += f", at {times:.2f} times {whose}"
@@ -211,7 +211,7 @@ def gain_text(row: CaseSummary) -> str:
     if row.objective in SPEEDS:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
-    points = f"{row.gain.after - row.gain.before:+.1f} points from {row.gain.before:.1f}"
+    points = f"{row.gain.difference('+.1f')} points from {row.gain.before:.1f}"
     return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
 
 
