@@ -136,6 +136,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.probe.devices if device.is_gpu]
+    others_pct = [trial.probe.others_pct for trial in ended if trial.probe.others_pct is not None]
     most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
@@ -147,6 +148,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             gpus_per_trial=study_times.as_fact(most_cards or None, DATABASE),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
+            others_pct=study_times.mean_as_fact(others_pct, DATABASE),
             data_wait=_data_wait(ended),
         ),
         failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
