@@ -81,7 +81,7 @@ def test_a_disturbed_reading_has_one_error_in_the_whole_report(database: FilledD
     study = report(database, tmp_path)
     page = render(study, form="html", commands={})
     assert page.count("40.0 ± 28.3") == 3  # it may be 80: in tables, sentences, and beside the line of the trial
-    assert "Utilisation +10.0 ± 35.4 points" in page
+    assert "Utilisation +10.0 ± 35.4 percentage points" in page
     assert "± 1.0" not in page
     (bars,) = [picture.data[0]["error_y"]["array"] for picture in pictures(only(study)) if picture.name == "history"]
     assert bars == pytest.approx([28.3, 21.2], abs=0.1)

@@ -275,7 +275,7 @@ def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline
     text = f"{metric} {gain.before:.1f} → {gain.after:.1f}{' %' if is_percent else ''}"
     difference = gain.difference("+.1f")
     if gain.in_sessions or "±" in difference:  # the plain command's value of the best is another one, or hardly known
-        text = f"{metric} {difference}{' points' if is_percent else ''}"
+        text = f"{metric} {difference}{' percentage points' if is_percent else ''}"
     return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
 
 
