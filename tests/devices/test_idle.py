@@ -178,7 +178,7 @@ def test_what_is_left_of_an_earlier_probe_is_waited_for_without_cards_too() -> N
             clock=clock,
             sleep=clock.advance,
             interrupted=interrupted,
-            survivors=lambda: "pid 7 (state D)" if clock.now() < left_s else None,
+            still_running=lambda: "pid 7 (state D)" if clock.now() < left_s else None,
         )
 
     assert waited_for(2.0) is None

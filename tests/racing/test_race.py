@@ -61,7 +61,7 @@ def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
             return result
         if answer.next is Next.INTERRUPTED:
             return failed(plan, FailureKind.INTERRUPTED)
-        assert answer.again_s == 0.0  # no score is left out
+        assert answer.next_result_s == 0.0  # no score is left out
     raise AssertionError("nobody ended the run")
 
 
@@ -287,7 +287,7 @@ def test_the_claim_of_a_process_that_is_gone_is_taken_back(job: Job) -> None:
     gone_id = job.database.transact(lambda: job.database.storage.study_id("demo/walk"))
     assert gone_id is not None
     job.database.transact(
-        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", {"claim": asdict(dead)}), alone=True
+        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", {"claim": asdict(dead)}), exclusive=True
     )
     heir = searched_runs(job)
     assert heir.claim(config, 0, lambda runs: False)

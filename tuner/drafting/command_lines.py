@@ -125,7 +125,7 @@ def nodes(words: Sequence[str]) -> int:
     return next((int(text) for text in texts if text.isdecimal() and int(text) > 1), 1)
 
 
-_FACTS = {
+_PLACEHOLDER_MEANINGS = {
     "out_dir": "a folder of the probe's own",
     "port": "a free port, so that two probes do not meet",
     "ranks": "the number of ranks",
@@ -141,19 +141,19 @@ class WordChange(NamedTuple):
 
     typed: str
     """The words as typed; empty where words are added."""
-    instead: str
+    replacement: str
     """The words that a probe has, with placeholders."""
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a text, such as an error message, contains the name of the changed flag."""
-        name = re.split("[= ]", self.instead)[0].lstrip("-")
+        name = re.split("[= ]", self.replacement)[0].lstrip("-")
         return len(name) > 2 and any(form in text for form in (name, name.replace("-", "_")))
 
     def __str__(self) -> str:
         """Return the change in words, such as `adds --master-port {port} (a free port, …)`."""
-        facts = [_FACTS[name] for name in sorted(placeholders([self.instead])) if name in _FACTS]
-        meaning = f" ({', '.join(facts)})" if facts else ""
-        return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.instead}{meaning}"
+        names = sorted(placeholders([self.replacement]) & _PLACEHOLDER_MEANINGS.keys())
+        meaning = f" ({', '.join(_PLACEHOLDER_MEANINGS[name] for name in names)})" if names else ""
+        return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.replacement}{meaning}"
 
 
 class Template(NamedTuple):

@@ -1,10 +1,10 @@
-"""One bounded run of the trainer: plan, process, progress, window, failures, result; what other rooms use of them.
+"""One bounded run of the trainer: plan, process, progress, window, failures, result; what other packages use of them.
 
 The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
 from tuner.probe.counting import MOST
-from tuner.probe.evidence import COMPILING, OUT_OF_MEMORY, REPORTED, Evidence, quoted
+from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,

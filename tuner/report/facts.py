@@ -274,7 +274,7 @@ def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline
     metric, is_percent = PERCENT.get(objective, objective), objective in PERCENT
     text = f"{metric} {gain.before:.1f} → {gain.after:.1f}{' %' if is_percent else ''}"
     if gain.in_sessions:  # the plain command's value of the best is another one
-        text = f"{metric} {gain.after - gain.before:+.1f}{' points' if is_percent else ''}"
+        text = f"{metric} {gain.after - gain.before:+.1f}{' percentage points' if is_percent else ''}"
     return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
 
 

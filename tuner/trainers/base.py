@@ -178,7 +178,10 @@ class Trainer(ABC):
     """Whether a rule of the trainer's options may forbid a config; see `refusal`."""
 
     def __init__(self, spec: TrainerSpec) -> None:
-        """Keep the `trainer` part of the study file. An override may raise TrainerError for options it cannot use."""
+        """Keep the `trainer` part of the study file, as `_spec`, which subclasses read, too.
+
+        An override may raise TrainerError for options it cannot use.
+        """
         self._spec = spec
 
     @property

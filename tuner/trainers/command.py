@@ -247,7 +247,7 @@ class CommandTrainer(Trainer):
         try:
             values = self.with_computed(config, ranks)  # raises for a formula in `computed`
             for name, text in self._arithmetic.items():
-                self._number(name, text, values, ranks)
+                self._number(name, text, values, ranks)  # called for its error
         except ConfigRefusedError as error:
             return str(error)
         return None

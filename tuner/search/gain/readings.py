@@ -18,7 +18,8 @@ USUAL_ERROR = 0.01
 ELSEWHERE = 0.03
 """The standard deviation of the offset that all measurements from other devices share, as a share of their mean.
 
-On two pairs of H200s the same configs differed by 2 to 5 points (`benchmarks/results/pi_plus_auto_two_h200`).
+On two pairs of H200s, the utilisation of the same configs differed by 2 to 5 percentage points
+(`benchmarks/results/pi_plus_auto_two_h200`).
 """
 
 
@@ -74,7 +75,7 @@ def single_errors(measured: Sequence[Measured]) -> list[float]:
     """Return the standard error to expect of one more measurement of each config.
 
     It is the root mean square of the errors of the config's measurements. Configs differ: on two CPU ranks, most have
-    an error of 1 point and some have 8.
+    an error of 1 percentage point of utilisation, and some have 8.
     """
     usual = _usual_error(measured)
     return [float(np.sqrt((_errors(entry.values, usual) ** 2).mean())) for entry in measured]

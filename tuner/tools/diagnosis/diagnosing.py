@@ -298,22 +298,20 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
 def _record_in_database(engine: Engine, study: str) -> study_times.StudyRecord:
     """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
 
-    Each case of the tuner is a study of Optuna that has the attribute `CASE`. So `study` may name:
-    1. a study of another program;
-    2. one case of a study of the tuner, `STUDY/CASE`;
-    3. a study of the tuner, with all its cases.
+    Each case of the tuner is a study of Optuna that has the attribute `CASE`. So `study` may name a study of another
+    program, one case of a study of the tuner (`STUDY/CASE`), or a study of the tuner with all its cases.
     """
     is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
     with_key = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
     name, _, case = study.partition("/")
     with reading(engine) as connection:
-        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()  # 1 or 2
-        cases = [exact] if exact else connection.execute(with_key.where(is_case_of(study))).all()  # 3
+        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()
+        cases = [exact] if exact else connection.execute(with_key.where(is_case_of(study))).all()
         if not cases:
             names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
             raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {_names_to_choose_from(names)}")
         workers = loader_workers(connection, [row.study_id for row in cases])
-    if exact and not exact.key:  # 1
+    if exact and not exact.key:  # another program's
         return _read_foreign(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = _read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1

@@ -66,7 +66,7 @@ class RunFollower:
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)  # 0 before the start-up has ended
         self.note(so_far)
         # beyond the usual number of iterations, with a result after each of them, because each may have a new score
-        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, next_result_s=0.0)
 
     @property
     def is_complete(self) -> bool:
@@ -167,10 +167,10 @@ class Race:
         """
         is_waiting = False
         while True:
-            elsewhere = self._make_missing(turn, entrants)
-            if elsewhere == 0:
+            of_others = self._make_missing(turn, entrants)
+            if of_others == 0:
                 return True
-            if elsewhere is None or self._job.wait is None:  # the race stops, or it cannot wait
+            if of_others is None or self._job.wait is None:  # the race stops, or it cannot wait
                 return False
             if not is_waiting:
                 self._say("waiting for runs of this race that other processes make")
@@ -182,7 +182,7 @@ class Race:
 
         Returns None where the race stops: on the user's wish, or because too little time is left for a run.
         """
-        elsewhere = 0
+        of_others = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
             is_made = partial(self._is_made, entrant, seed, turn.seconds)
             if is_made(self._runs.read()):
@@ -190,10 +190,10 @@ class Race:
             if self._job.interrupted() or not self._job.has_time(self._expected_s(turn.seconds)):
                 return None
             if not self._runs.claim(entrant.config, seed, is_needless=is_made):  # another process makes this run
-                elsewhere += 1
+                of_others += 1
             elif not self._run_claimed(entrant, seed, turn.seconds):
                 return None
-        return elsewhere
+        return of_others
 
     def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
         """Return whether a config needs no run with this seed any more, by all `runs` so far.

@@ -171,7 +171,7 @@ def check_value(parameter: str, value: Value) -> None:
     if parameter == VARIANT and value not in VARIANTS:
         raise TrainerError(f"{VARIANT} {value!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
     if parameter in _LOOKED_FOR:
-        _positive(value, f"{parameter} of the study")
+        _positive(value, f"{parameter} of the study")  # called for its TrainerError
 
 
 def steps_per_iter(text: str, source: str) -> int:
