@@ -150,7 +150,8 @@ def test_a_trainer_that_dies_without_a_word_has_crashed() -> None:
 
 
 def test_a_hang_shows_what_was_said_last() -> None:
-    assert named(lines=["iter 2"], end=ProbeEnd.HANG).detail == "no new iteration; the last line: iter 2"
+    detail = named(lines=["iter 2"], end=ProbeEnd.HANG).detail
+    assert detail == "no new iteration for 120 s (see probe.silence_seconds); the last line: iter 2"
 
 
 LONG = "9" * 5000

@@ -1,6 +1,6 @@
 """Tables, findings and dashboard, read from the study database."""
 
-from tuner.export.case_view import CaseView
+from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.findings import (
     Topic,
     beside_table,

@@ -45,6 +45,15 @@ class BestGain:
         """Whether the best may be no faster, because it is by less than `SURE` standard errors."""
         return self.times is not None and self.error is not None and self.times - SURE * self.error <= 1.0
 
+    def difference(self, form: str) -> str:
+        """Return the difference of the objective, written as `form` says, with its standard error where that hides it.
+
+        The error hides a difference of less than `SURE` standard errors.
+        """
+        difference, error = self.after - self.before, hypot(self.before_error or 0.0, self.after_error or 0.0)
+        hidden = f" ± {error:.1f}" if abs(difference) < SURE * error else ""
+        return f"{difference:{form}}{hidden}"
+
 
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """Return what the best of a case gains over the config `own`; without `own`, over the default of the case.

@@ -278,7 +278,10 @@ class Watch:
         rank = None
         match end:
             case ProbeEnd.HANG:
-                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration; {last_line}"
+                limit = ""
+                if reached is not None and not self._median_iteration_s():  # else as long as a few usual iterations
+                    limit = f" for {self._limits.silence_seconds:.0f} s (see probe.silence_seconds)"
+                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration{limit}; {last_line}"
             case ProbeEnd.ENOUGH:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
