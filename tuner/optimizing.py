@@ -16,7 +16,7 @@ from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
-from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of, other_tuners
+from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.event_lines import EventLines, out_of_time
@@ -90,9 +90,6 @@ def open_search(
             workers = 1 + spare // wanted
             hint = f"; `tuner optimize --workers {workers}` searches on them, too" if workers > 1 else ""
             say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
-        if bench.kind == "cpu" and (others := other_tuners()):  # cards name the programs on them themselves
-            pids = ", ".join(map(str, others))
-            say(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
         prober = open_prober(bench, say)
     elif cases or devices:
         left_out = f"leave out {option('cases')} and {option('devices')}"
