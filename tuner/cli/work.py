@@ -76,8 +76,8 @@ def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") 
     chosen = chosen_cases(bench, cases)
     if len(chosen) != 1:
         known = ", ".join(case.name for case in chosen)
-        stop_requested = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {stop_requested} means {known}; name one with --cases")
+        named = " ".join(cases or ()) or "the study"
+        raise StudyError(f"{what} is about one case, and {named} means {known}; name one with --cases")
     return chosen[0]
 
 

@@ -89,6 +89,19 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     )
 
 
+def speed_in_defaults(view: CaseView, config: Standing) -> str:
+    """Return how many times as many samples/s a config makes as the default of its rung, with the error, as text.
+
+    Empty where that is unknown; see `CaseView.vs_default`.
+    """
+    times, pair = view.vs_default(config), view.pair_with_default(config)
+    if times is None:
+        return ""
+    is_default = pair is not None and pair.config.launch == pair.best.launch  # it is once as fast as itself
+    ratio = None if pair is None or is_default else _speed_ratio(pair.best, pair.config, is_speed=False)
+    return with_error(times, ratio and ratio.error, 2)
+
+
 def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:
     """Return how many times as fast as `own` the best is, pauses left out; None where a speed is unknown.
 

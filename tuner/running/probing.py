@@ -265,7 +265,9 @@ class Probing:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        are_counted = self._study.strategy.foretells_end  # then `probes` has the measurements that compare with `own`
+        # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
+        target = self._job.target(self._spec)
+        are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
         if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
             confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))

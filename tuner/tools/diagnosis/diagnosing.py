@@ -137,7 +137,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.probe.devices if device.is_gpu]
     others_pct = [trial.probe.others_pct for trial in ended if trial.probe.others_pct is not None]
-    most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
+    most_cards = max((sum(name.startswith("cuda") for name in view.record.devices) for view in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times_of_probe, ended)),
