@@ -78,7 +78,8 @@ def test_of_equal_configs_the_nearest_to_the_default_is_the_best_so_far(plain: P
     assert [event.leads for event in plain.watcher.of(ProbeEnded)] == [True, True, False, False, False]
 
 
-def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["random", "gain"])
+def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path, sampler: str) -> None:
     # the second one's gain may be chance; at the end, any sampler measures the own command again
     speeds = iter([(100.0, 5.0), (112.0, 7.0), (150.0, 1.0), (100.0, 5.0)])
 
@@ -87,7 +88,7 @@ def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> No
         return replace(measured(plan, 50.0), samples_per_s=speed, samples_per_s_se=error)
 
     trainer = {"name": "command", "options": {"command": "train {workers}", "cases": ["walk"]}}
-    search = {"trials": 3, "sampler": "random"}
+    search = {"trials": 3, "sampler": sampler}
     study = spec(objective="samples_per_s", trainer=trainer, space={"workers": {"choices": [1, 2, 4]}}, search=search)
     _, watcher = optimized(tmp_path, faster, study=study)
     assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, True, False]

@@ -86,21 +86,6 @@ def test_the_time_left_holds_the_confirmation_which_starts_as_slowly_as_a_sessio
     assert (before_last, last_of_search, confirmation) == (320.0, 300.0, None)
 
 
-def test_a_start_that_took_long_before_may_take_as_long_again(tmp_path: Path) -> None:
-    launched: list[ProbePlan] = []
-
-    def slow_to_build(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        launched.append(plan)
-        return replace(busy(plan, stop), start_up_s=10.0 * int(plan.config["num_envs"]))
-
-    optimized(tmp_path, slow_to_build)
-    rungs = [int(plan.config["num_envs"]) for plan in launched]
-    starts_before = [10.0 * rung if rung in rungs[:place] else 0.0 for place, rung in enumerate(rungs)]
-    assert [plan.slot.limits.max_seconds for plan in launched] == [420.0 + start_s for start_s in starts_before]
-    assert starts_before[0] == 0.0
-    assert starts_before[-1] > 0.0  # the confirmation
-
-
 def test_the_end_of_a_limited_time_is_kept_for_a_confirmation_that_starts_anew(tmp_path: Path) -> None:
     clock = FakeClock()
 

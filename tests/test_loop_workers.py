@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
-from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.case_record import CaseRecord
@@ -17,9 +18,12 @@ from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench
 from tuner.search.strategies import build_pruner, by_drawing
+from tuner.search.verdict import Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.store.leases import Lease
+from tuner.study import Case, Config
+from tuner.trainers.command import CommandTrainer
 
 
 def optimized(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
@@ -71,6 +75,22 @@ def test_a_command_that_does_not_wait_leaves_the_confirmation_to_others(tmp_path
     (row,) = (one for one in reader(tmp_path).rows if one.case == "walk")
     assert row.best is not None
     assert row.unconfirmed == row.best
+
+
+def test_what_ran_out_of_memory_for_another_worker_since_the_ask_is_not_launched(tmp_path: Path) -> None:
+    desk = bench(tmp_path, spec(space={"num_envs": {"ladder": [8, 16, 32]}}))
+    with opened(tmp_path) as database:
+        neighbour = as_another_worker(database, desk)
+        _, theirs = ask(neighbour), ask(neighbour)  # the largest rung, and the smallest
+
+        class LatePlans(CommandTrainer):
+            def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
+                if not neighbour.history().finished:  # the first plan comes between the ask and the launch
+                    tell(neighbour, theirs, Verdict(state=TrialState.PRUNED, status="gpu_oom", constraint=1.0))
+                return super().plan(case, config, slot)
+
+        _, watcher = optimized(database, replace(desk, trainer=LatePlans(desk.spec.trainer)), None)
+    assert (theirs.config["num_envs"], watcher.launched, watcher.told_status) == (8, [], ["gpu_oom"])
 
 
 def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path: Path) -> None:

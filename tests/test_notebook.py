@@ -35,7 +35,7 @@ def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
             config = {"num_envs": num_envs, "agent_variant": variant}
             trial = case.ask()
             probe = {"config": config, "digest": f"{trial.number}", "metrics": {"min_avg_util": util_pct}}
-            trial.set_user_attr("probe", probe | {"status": "ok"})
+            trial.set_user_attr("probe", probe | {"status": "ok", "launched": True, "warm": num_envs == rungs[0]})
             case.tell(trial, util_pct)
         trial = case.ask()
         failure = {"kind": "gpu_oom", "rule": "torch", "detail": "CUDA out of memory"}
@@ -83,6 +83,14 @@ def test_the_notebook_shows_the_failures_of_a_study_in_which_nothing_ran(
     monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, rungs=())))
     assert [*run_here(NOTEBOOK)["endings"].columns] == ["gpu_oom"]
     assert len(plt.get_fignums()) == 1
+
+
+def test_the_notebook_plots_configs_that_only_a_session_has_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path)))
+    curves = run_here(NOTEBOOK)["curves"]
+    assert curves["add_pi_plus", "hiutil"].to_dict() == {64: 32.0, 128: 64.0}
 
 
 def test_the_notebook_about_tables_compares_samplers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_devices_are_the_study_s_or_those_asked_for(tmp_path: Path) -> None:
 def test_a_fallback_shows_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIMICKIT_ROOT", raising=False)
     bench = open_workbench("pi_plus", devices="cpu:2")
-    assert (bench.asked_for, bench.spec.name, bench.trainer.name) == ("pi_plus", "reference", "reference")
+    assert (bench.requested_study, bench.spec.name, bench.trainer.name) == ("pi_plus", "reference", "reference")
     assert bench.folder.name == "reference"
 
 

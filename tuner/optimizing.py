@@ -16,7 +16,7 @@ from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
-from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
+from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of, other_tuners
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.event_lines import EventLines, out_of_time
@@ -27,6 +27,7 @@ from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
 from tuner.study import Case, Config, StudySpec, Value, value_text
+from tuner.trainers.registry import check_program
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,12 +83,16 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
+        check_program(bench.trainer)
         check_energy(bench.spec, bench.source)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             wanted = len(bench.devices)
             workers = 1 + spare // wanted
             hint = f"; `tuner optimize --workers {workers}` searches on them, too" if workers > 1 else ""
             say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
+        if bench.kind == "cpu" and (others := other_tuners()):  # cards name the programs on them themselves
+            pids = ", ".join(map(str, others))
+            say(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
         prober = open_prober(bench, say)
     elif cases or devices:
         left_out = f"leave out {option('cases')} and {option('devices')}"

@@ -124,7 +124,7 @@ def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Work
     space = {**header.space, **patience}
     return Workbench(
         spec=spec.model_copy(update={"space": space, "cases": (header.case,), "overrides": ()}),
-        asked_for=study,
+        requested_study=study,
         trainer=TableTrainer(table),
         source=AbsentDevices(table.header.devices, table.header.source),
         folder=(runs / f"{spec.name}{REPLAYED}").resolve(),

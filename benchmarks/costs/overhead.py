@@ -66,14 +66,14 @@ class Alternating:
             or so_far.iterations < WARM_UP_ITERATIONS
             or (self.turns and now_s - self.turns[-1][0] < self._turn_s)
         ):
-            return Answer(Next.GO, again_s=0.0)  # a turn may begin at each mark
+            return Answer(Next.GO, next_result_s=0.0)  # a turn may begin at each mark
         self.stop()
         way = self._left.pop() if self._left else ""
         self.turns.append((now_s, way))
         if way == TUNER:
             self._recorder = SamplingRecorder(self.source, MonotonicClock(), self._sample_s)
             self._recorder.start(*self._origin)
-        return Answer(Next.GO, again_s=0.0) if way else Answer(Next.ENOUGH)
+        return Answer(Next.GO, next_result_s=0.0) if way else Answer(Next.ENOUGH)
 
     def samples(self) -> list[DeviceSample]:
         return []

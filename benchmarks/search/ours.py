@@ -29,7 +29,7 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
     """
     space, study = probing.ground.space, optuna.create_study(direction="maximize")
     while choice := _next(strategy, History(study, space), probing):
-        probing.left.append(choice.left)
+        probing.left.append(choice.trials_left)
         _add(study, probing, probing.probe(choice.config, cold=choice.cold))
         if best is not None:
             probing.recommended[-1] = best(History(study, space))

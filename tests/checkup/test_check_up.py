@@ -15,7 +15,7 @@ from tuner.tools.checkup.finding import Finding, Severity
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:
     url = f"sqlite:///{folder / 'study.db'}"
-    return check_up(load(study), opened_devices(devices), asked_for=study, url=url, runs=folder)
+    return check_up(load(study), opened_devices(devices), requested=study, url=url, runs=folder)
 
 
 def checked(study: str, devices: str, folder: Path) -> list[Finding]:

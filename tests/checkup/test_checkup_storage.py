@@ -5,7 +5,7 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.store.database import Database
-from tuner.tools.checkup.checks import check_room, check_storage
+from tuner.tools.checkup.checks import check_free_space, check_storage
 from tuner.tools.checkup.finding import Severity
 
 
@@ -65,6 +65,6 @@ def test_a_database_out_of_reach_is_refused_without_its_password(url: str) -> No
 def test_free_space_is_reported_where_the_folder_will_be(
     tmp_path: Path, needed_gib: float, wished_gib: float, level: Severity
 ) -> None:
-    found = check_room("disk", tmp_path / "runs" / "demo", needed_gib=needed_gib, wished_gib=wished_gib)
+    found = check_free_space("disk", tmp_path / "runs" / "demo", needed_gib=needed_gib, wished_gib=wished_gib)
     assert (found.subject, found.level) == ("disk", level)
     assert f"GiB free at {tmp_path}" in found.text

@@ -64,14 +64,17 @@ def test_cases_are_counted_and_a_command_s_imports_are_not_known() -> None:
     assert (imports.level, "not known" in imports.text) == (Severity.OK, True)
 
 
-def test_a_missing_file_of_a_case_is_a_problem(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["gone.yaml", "joint_agent.yaml"])
+def test_a_file_of_a_case_that_cannot_be_read_is_a_problem(tmp_path: Path, file: str) -> None:
     root = pi_plus_checkout(tmp_path / "MimicKit")
     args = root / "args/add_pi_plus_args.txt"
-    args.write_text(args.read_text().replace("toy_env.yaml", "gone.yaml"))
+    if file == "gone.yaml":
+        args.write_text(args.read_text().replace("toy_env.yaml", file))
+    (root / "data/agents/joint_agent.yaml").write_text("a: [1")
     options = {"engine_config": "data/engines/newton_engine.yaml"}
     spec = study(trainer={"name": "mimickit", "root": str(root), "options": options}, cases=["add_pi_plus"])
     _, found = islice(check_named_trainer(spec), 2)
-    assert (found.level, "gone.yaml" in found.text) == (Severity.PROBLEM, True)
+    assert (found.level, file in found.text) == (Severity.PROBLEM, True)
 
 
 def test_parameters_that_are_left_out_are_named_with_the_reason() -> None:

@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from sqlalchemy import create_engine
 from tests_cli import Tuner, study_file
 from tests_docs import ROOT
+from tests_mimickit import pi_plus_checkout
 from tests_postgresql import GUARDED
 
 from tuner.records.schema import LEASE
@@ -91,7 +92,8 @@ def test_a_mimickit_root_without_args(tuner: Tuner, tmp_path: Path, monkeypatch:
     refused(tuner("optimize", "--study", "pi_plus"), "args", "MIMICKIT_ROOT")
 
 
-def test_an_agent_file_that_is_not_utf_8(tuner: Tuner, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "why"), [(b"agent_name: \xff\xfe", "UTF-8"), (b"a: [1", "not YAML")])
+def test_an_agent_file_that_cannot_be_read(tuner: Tuner, tmp_path: Path, content: bytes, why: str) -> None:
     root = tmp_path / "MimicKit"
     for name in ("args", "data/agents", "data/engines", "mimickit"):
         (root / name).mkdir(parents=True)
@@ -99,11 +101,13 @@ def test_an_agent_file_that_is_not_utf_8(tuner: Tuner, tmp_path: Path) -> None:
     (root / "data/engines/newton_engine.yaml").touch()
     (root / "e.yaml").touch()
     (root / "args/walk_args.txt").write_text("--agent_config data/agents/a.yaml --env_config e.yaml")
-    (root / "data/agents/a.yaml").write_bytes(b"agent_name: \xff\xfe")
+    (root / "data/agents/a.yaml").write_bytes(content)
     trainer = {"name": "mimickit", "root": str(root), "options": {"engine_config": "data/engines/newton_engine.yaml"}}
     study = study_file(tmp_path, trainer=trainer, devices="cpu:2")
-    refused(tuner("optimize", "--study", study), "a.yaml", "UTF-8")
-    refused(tuner("plan", "--study", study), "a.yaml", "UTF-8")
+    answer = tuner("optimize", "--study", study)
+    refused(answer, "a.yaml", why)
+    assert answer[1].index("walk: cannot run: ") < answer[1].index("missing_asset")  # said before the case's turn
+    refused(tuner("plan", "--study", study), "a.yaml", why)
 
 
 def test_a_storage_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:
@@ -177,8 +181,19 @@ def test_a_value_that_the_trainer_cannot_use_is_refused_before_any_probe(
 def test_a_program_that_is_not_there(tuner: Tuner, tmp_path: Path, program: str) -> None:
     trainer = {"name": "command", "options": {"command": f"{program} 'two words' {{num_envs}}", "cases": ["walk"]}}
     study = study_file(tmp_path, trainer=trainer)
-    refused(tuner("optimize", "--study", study), f"{program}; no shell runs it: {program} 'two words' ")
-    refused(tuner("doctor", "--study", study), f"there is no program '{program}'; no shell runs it")
+    for command in ("optimize", "plan", "doctor"):
+        refused(tuner(command, "--study", study), f"there is no program '{program}'")
+    assert not list(tmp_path.glob("runs/*/probes"))
+
+
+@pytest.mark.parametrize("name", ["mimickit", "command"])
+def test_a_python_that_is_not_there(tuner: Tuner, tmp_path: Path, name: str) -> None:
+    trainer = {"name": name, "python": "/nowhere/python", "root": str(pi_plus_checkout(tmp_path / "MimicKit"))}
+    options = {"options": {"command": "{python} train.py {num_envs}"}} if name == "command" else {}
+    study = study_file(tmp_path, trainer=trainer | options, cases=["*"], devices="cpu:2")
+    for command in ("optimize", "plan", "doctor"):
+        refused(tuner(command, "--study", study), "/nowhere/python")
+    assert not list(tmp_path.glob("runs/*/probes"))
 
 
 @pytest.mark.parametrize("trials", ["0", "-3", "many"])

@@ -165,14 +165,14 @@ def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_booleans_fractions_and_dotted_names(tuner: Tuner, tmp_path: Path) -> None:
-    options = {"command": "train {flag:headless} env.n={env.n} --lr {lr}", "cases": ["walk"]}
+    options = {"command": "true {flag:headless} env.n={env.n} --lr {lr}", "cases": ["walk"]}
     rates = {"range": [0.0001, 0.01], "log": True, "step": 10}
     space = {"headless": {"choices": [False, True]}, "env.n": {"choices": [4, 8]}, "lr": rates}
     study = study_file(tmp_path, trainer={"name": "command", "options": options}, space=space)
     code, script, _ = tuner("plan", "--study", study, "--set", "headless=True", "--set", "env.n=8", "--set", "lr=1e-3")
-    assert (code, "train --headless env.n=8 --lr 0.001\n" in script) == (0, True)
+    assert (code, "true --headless env.n=8 --lr 0.001\n" in script) == (0, True)
     assert '# walk: {"env.n": 8, "headless": true, "lr": 0.001}' in script
-    assert "train env.n=4 --lr 0.0001\n" in tuner("plan", "--study", study)[1]
+    assert "true env.n=4 --lr 0.0001\n" in tuner("plan", "--study", study)[1]
     code, _, err = tuner("plan", "--study", study, "--set", "headless=maybe")
     assert (code, "headless must be one of: false, true" in err) == (2, True)
 

@@ -9,7 +9,7 @@ from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import closing
 from tuner.cli.report import whereabouts
-from tuner.export import gain_text
+from tuner.export import gain_text, result
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary
 from tuner.study.cases import Case
@@ -24,14 +24,19 @@ def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:
 
 
 def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
-    assert gain_text(compared()) == "+29.0 points from 58.0, 1.5 times as fast"
+    assert gain_text(compared()) == "+29.0 percentage points from 58.0, 1.5 times as fast"
+    hidden = compared(gain=replace(GAIN, before_error=15.0, after_error=20.0))
+    assert gain_text(hidden) == "+29.0 ± 25.0 percentage points from 58.0, 1.5 times as fast"
+    assert "29.0 ± 25.0 percentage points above" in str(result(hidden))
     assert gain_text(compared("samples_per_s")) == "1.5 times, from 58"
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""
     own = compared()
     smaller = replace(BEST, config={"num_envs": 64})  # any config makes fewer samples/s at this rung
-    assert gain_text(compared(default=smaller)) == "+29.0 points from 58.0, 0.21 times as fast"
-    assert gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 points from 58.0"
+    assert gain_text(compared(default=smaller)) == "+29.0 percentage points from 58.0, 0.21 times as fast"
+    assert (
+        gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 percentage points from 58.0"
+    )
     assert gain_text(replace(own, best=own.default)) == "none, the default is best"
     assert replace(own, best=own.default, gain=None).times_default is None
     assert gain_text(replace(own, gain=None)) == "unknown"

@@ -55,9 +55,14 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
     gain = replace(GAIN, before=80.0, times=2.0)
     (line,) = notes_beside_table([replace(summary(best), default=own, gain=gain)])
-    assert "7.0 points above the default at num_envs=64, #0; agent_variant" in line  # its samples/s are those of a rung
+    assert (
+        "7.0 percentage points above the default at num_envs=64, #0; agent_variant" in line
+    )  # its samples/s are those of a rung
     (line,) = notes_beside_table([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
-    assert "7.0 points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the" in line
+    assert (
+        "7.0 percentage points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the"
+        in line
+    )
 
 
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:

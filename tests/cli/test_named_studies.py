@@ -29,15 +29,17 @@ def test_the_only_study_with_results_needs_no_name(tmp_path: Path) -> None:
 
 
 def test_a_study_is_found_by_the_folder_of_its_results(tmp_path: Path) -> None:
-    with_database(tmp_path, "demo-44-20s", "elsewhere", "demo-replay")
+    with_database(tmp_path, "demo-44-20s", "elsewhere", "demo-replay", "there/walk")
     (file := tmp_path / "demo-44-20s/study.yaml").touch()
-    assert name_to_load("demo-44-20s", tmp_path, replays=False) == str(file)
+    for study in ("demo-44-20s", str(tmp_path / "demo-44-20s")):
+        assert name_to_load(study, tmp_path, replays=False) == str(file)
     assert name_to_load("demo-replay", tmp_path, replays=True) == "demo-replay"
     assert name_to_load("demo", tmp_path, replays=False) == "demo"
     for name, why in (
         ("demo-replay", "the study, demo"),
         ("elsewhere", "path"),
         ("nope", "with results in .*demo-44-20s"),
+        (str(tmp_path / "there/walk"), f"--study walk --runs {tmp_path}/there"),
     ):
         with pytest.raises(StudyError, match=why):
             name_to_load(name, tmp_path, replays=False)

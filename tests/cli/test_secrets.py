@@ -112,7 +112,7 @@ def test_a_program_that_is_not_there_is_named_by_its_reference(
     study = study_file(tmp_path, trainer={"name": "command", "options": options})
     code, out, err = tuner("optimize", "--study", study)
     assert code == 2
-    assert "No such file or directory: ${OWN_PROGRAM}" in err
+    assert "there is no program '${OWN_PROGRAM}'" in err
     assert KEY not in out + err + tuner("doctor", "--study", study)[1]
 
 
@@ -127,7 +127,9 @@ def test_a_literal_key_is_warned_of_and_stored_masked(tuner: Tuner, tmp_path: Pa
     _, out, err = tuner("optimize", "--study", study, "--n-trials", "1")
     assert "HF_TOKEN looks like a key" in out + err
     assert "api-key looks like a key" in out + err
-    assert LITERAL not in out + err
+    shown = out + err + "".join(map(str, tuner("plan", "--study", study)))
+    assert LITERAL not in shown
+    assert '--api-key="${API_KEY}"' in shown
     tuner("export", "--study", study)
     assert LITERAL.encode() not in everything_below(tmp_path / "runs")
     logs = [*(tmp_path / "runs").rglob("console.log"), *(tmp_path / "runs").rglob("study.db")]

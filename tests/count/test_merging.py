@@ -13,7 +13,7 @@ STEPS = range(1, 11)
 def start(rank: int = 0, world: int = 1, data_rank: int | None = 0, **facts: Any) -> dict[str, Any]:
     """Return what a process tells at its first step."""
     known = {"optimizer": "AdamW", "learning_rate": 1e-3, "weight_decays": [0.01], "parameters": 1000, "shapes": "ab"}
-    known |= {"types": ["float32"], "is_split": False, "device": "cpu", "reuses": False}
+    known |= {"types": ["float32"], "is_split": False, "device": "cpu", "uses_rl_library": False}
     return {"type": "start", "rank": rank, "world": world, "data_rank": data_rank, **known, **facts}
 
 
@@ -25,7 +25,7 @@ def count(step: int, **counts: Any) -> dict[str, Any]:
 
 def loader(step: int, each: int = 8, **counts: Any) -> dict[str, Any]:
     """Return the loader's counts after a step."""
-    known = {"rows": each * step, "batches": step, "fed_steps": step, "passes": 0, "wait_s": 0.1 * step, "size": 80}
+    known = {"rows": each * step, "batches": step, "fed_steps": step, "passes": 0, "wait_s": step / 10, "pass_rows": 80}
     return {**known, **counts}
 
 
@@ -139,8 +139,8 @@ def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> 
     def told(step: int) -> Mapping[str, Any]:
         return count(step, environments={"steps": 128 * step, "rollouts": step})
 
-    assert per_step(merged((start(reuses=True), told))) == 128
-    merger = merged((start(reuses=True), count))
+    assert per_step(merged((start(uses_rl_library=True), told))) == 128
+    merger = merged((start(uses_rl_library=True), count))
     assert list(merger.new_marks()) == []
     assert "several times" in str(merger.why)
 
@@ -149,7 +149,7 @@ def test_steps_of_environments_without_gradients_are_no_evaluation() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, environments={"steps": 128 * step, "rollouts": step}, evaluates_s=0.3 * step)
 
-    merger = merged((start(reuses=True), told))
+    merger = merged((start(uses_rl_library=True), told))
     assert [mark for mark in merger.new_marks() if "pause" in mark] == []
     training = merger.training()
     assert training is not None

@@ -271,7 +271,7 @@ UNUSUAL = """
 def test_an_evaluation_before_a_steady_step_changes_no_count(counted: Any, given: str) -> None:
     _, records = counted(UNUSUAL.format(unusual=f"with torch.no_grad(): model({given})"))
     told = last(records)
-    assert (told["steps"], told["rows"], told["backwards"], told["unlearnt"]) == (199, 5 * 198, 198, 9)
+    assert (told["steps"], told["rows"], told["backwards"], told["no_gradient_forwards"]) == (199, 5 * 198, 198, 9)
     assert (told["loader"]["rows"], told["loader"]["batches"]) == (5 * 199, 199)
 
 
@@ -348,7 +348,7 @@ def test_a_tensor_that_is_given_again_in_later_steps_is_noticed(counted: Any) ->
             model(given).sum().backward()
             optimizer.step()
     """)
-    assert 15 < last(records)["repeats"] < 20  # until the first one is noticed, nobody looks for changes
+    assert 15 < last(records)["repeated_inputs"] < 20  # until the first one is noticed, nobody looks for changes
 
 
 def test_another_wrapper_of_the_call_of_all_modules_is_called(counted: Any) -> None:
@@ -484,7 +484,7 @@ def test_an_evaluation_over_a_part_of_the_same_data_is_not_counted_as_training(c
         train(model, steps=1)
     """)
     assert last(records)["loader"]["rows"] == 3 * 20
-    assert (last(records)["loader"]["passes"], last(records)["loader"]["size"]) == (2, 20)
+    assert (last(records)["loader"]["passes"], last(records)["loader"]["pass_rows"]) == (2, 20)
 
 
 @pytest.mark.parametrize(("layer", "kind"), [("BatchNorm1d", "each"), ("SyncBatchNorm", "all"), ("LayerNorm", None)])

@@ -17,7 +17,7 @@ from tuner.drafting.asking import flags_to_search
 from tuner.drafting.command_lines import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
 from tuner.drafting.printed import PrintedLines, PrintedProgress
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
+from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
@@ -223,10 +223,10 @@ def test_presets_are_likely_by_what_a_script_imports(tmp_path: Path) -> None:
 def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = "torchrun pretrain_gpt.py --num-workers 2 --global-batch-size 64 --micro-batch-size 2"
-    flags = tuple(Flag(names=(name,)) for name in launches()["megatron"].shown_by)
+    flags = tuple(Flag(names=(name,)) for name in launches()["megatron"].typical_flags)
     known = Known(words=command.split(), cores=4, flags=flags)
-    assert launch_shown_by(known) == "megatron"
-    known = replace(known, launch=launch_shown_by(known))
+    assert launch_of_script(known) == "megatron"
+    known = replace(known, launch=launch_of_script(known))
     found = with_searches(draft(typed_command(command.split()), devices="cpu:2"), flags_to_search(known), known)
     assert [search.parameter for search in found.searched] == ["num_workers"]
     watched = replace(COUNTED, uses=tuple(USES), devices="cpu:2")
@@ -283,6 +283,8 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
         ("python train.py", "bash -c '{text} \"$@\"' train", False),
         ("", "make train", True),
         ("", "gmake train", True),
+        ("", "env A=1 nice -n 10 make train", True),
+        ("", "timeout 10m nohup make train", True),
         ("python train.py $1", "{script} {{bs}}", False),
         ('python train.py "$@"', "{script}", False),
         ("while [ $# -gt 0 ]; do shift; done", "bash {script}", False),

@@ -195,7 +195,7 @@ def test_the_best_is_compared_with_configs_that_were_measured_in_the_same_way(da
     assert row.fastest == row.default
     assert row.gain is not None
     assert (row.gain.before, row.gain.after, row.gain.times, row.gain.in_sessions) == (32.4, 39.5, 0.2, True)
-    assert "7.1 points above" in str(result(row))
+    assert "7.1 percentage points above" in str(result(row))
 
 
 def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they_did_not(

@@ -11,7 +11,7 @@ import pytest
 from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
-from tuner.nodes.processes import Waits
+from tuner.nodes.processes import Timing
 from tuner.nodes.source import Nodes
 from tuner.nodes.watcher import Word
 from tuner.probe import Answer, FailureKind, Next, ProbeResult
@@ -33,7 +33,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def nodes(cluster: FakeCluster) -> Iterator[Nodes]:
-    with closing(Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, waits=Waits(0.05, 0.05))) as nodes:
+    with closing(Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, timing=Timing(0.05, 0.05))) as nodes:
         yield nodes
 
 
@@ -68,7 +68,7 @@ def say(cluster: FakeCluster, host: str, *lines: str, **ended: Any) -> None:
     for line in lines:
         cluster.nodes[host].tell("line", text=line, stream="console")
     if ended:
-        cluster.nodes[host].tell("exit", left=None, **ended)
+        cluster.nodes[host].tell("exit", still_running=None, **ended)
 
 
 def trains(cluster: FakeCluster, iterations: int) -> Iterator[None]:

@@ -11,14 +11,14 @@ from tests_nodes import SPEC, FakeCluster
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, OutputError, TrainerError
-from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Waits
+from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Timing
 from tuner.nodes.source import Nodes
 from tuner.nodes.watcher import SILENT_S, Part, Word
 from tuner.probe import ProbePlan
 from tuner.study.spec import ProbeSpec
 
 HOSTS = ("a", "b")
-AT_ONCE = Waits(0.05, 0.05)
+AT_ONCE = Timing(0.05, 0.05)
 
 Open = Callable[[], Nodes]
 
@@ -34,7 +34,7 @@ def opened(cluster: FakeCluster) -> Iterator[Open]:
     every: list[Nodes] = []
 
     def open_now() -> Nodes:
-        every.append(Nodes(SPEC, HOSTS, cluster.clock, connect=cluster, waits=AT_ONCE))
+        every.append(Nodes(SPEC, HOSTS, cluster.clock, connect=cluster, timing=AT_ONCE))
         return every[-1]
 
     yield open_now
@@ -119,7 +119,7 @@ def test_all_nodes_have_to_end_and_the_first_that_failed_gives_the_code(
 ) -> None:
     for host, code in (first, second):
         assert processes.exit_code() is None
-        cluster.nodes[host].tell("exit", code=code, left=None)
+        cluster.nodes[host].tell("exit", code=code, still_running=None)
         processes.lines(0.0)
     assert (processes.exit_code(), processes.end()) == (expected, expected)
     assert Word.END not in cluster.nodes["a"].requests
@@ -128,7 +128,7 @@ def test_all_nodes_have_to_end_and_the_first_that_failed_gives_the_code(
 def test_after_a_failure_the_others_have_some_seconds_to_tell_of_it(
     cluster: FakeCluster, processes: NodeProcesses
 ) -> None:
-    cluster.nodes["b"].tell("exit", code=1, left=None)
+    cluster.nodes["b"].tell("exit", code=1, still_running=None)
     processes.lines(0.0)
     cluster.clock.advance(LEAVE_S)
     cluster.nodes["a"].tell("beat")
@@ -138,7 +138,7 @@ def test_after_a_failure_the_others_have_some_seconds_to_tell_of_it(
 
 
 def test_a_node_that_hangs_when_another_fails_is_named(cluster: FakeCluster, processes: NodeProcesses) -> None:
-    cluster.nodes["b"].tell("exit", code=1, left=None)
+    cluster.nodes["b"].tell("exit", code=1, still_running=None)
     processes.lines(0.0)
     cluster.clock.advance(max(LEAVE_S, QUIET_S) + 0.1)
     assert processes.exit_code() is None
@@ -244,7 +244,7 @@ def test_the_files_of_the_person_are_kept_once_for_all_nodes(
     assert index.stat().st_mtime > time.time() + SILENT_S, "after a kill of the tuner, ranks write for so long"
     model.write_text("of the probe")
     for host in HOSTS:
-        cluster.nodes[host].tell("exit", code=0, left=None)
+        cluster.nodes[host].tell("exit", code=0, still_running=None)
     processes.lines(0.0)
     assert model.read_text() == "of the probe"
     processes.end()
@@ -303,16 +303,16 @@ def test_a_plan_on_fewer_nodes_does_not_hear_the_others(cluster: FakeCluster, no
 def test_what_cannot_be_killed_is_named_until_it_has_ended(
     cluster: FakeCluster, nodes: Nodes, processes: NodeProcesses
 ) -> None:
-    cluster.nodes["b"].tell("exit", code=None, left="pid 7 (train)")
-    cluster.nodes["a"].tell("exit", code=0, left=None)
+    cluster.nodes["b"].tell("exit", code=None, still_running="pid 7 (train)")
+    cluster.nodes["a"].tell("exit", code=0, still_running=None)
     processes.lines(0.0)
-    assert (processes.exit_code(), processes.left) == (-1, "b: pid 7 (train)")
-    cluster.left["b"] = "pid 7 (train)"
+    assert (processes.exit_code(), processes.still_running) == (-1, "b: pid 7 (train)")
+    cluster.still_running["b"] = "pid 7 (train)"
     nodes.occupancy()
-    assert processes.left == "b: pid 7 (train)"
-    del cluster.left["b"]
+    assert processes.still_running == "b: pid 7 (train)"
+    del cluster.still_running["b"]
     nodes.occupancy()
-    assert processes.left is None
+    assert processes.still_running is None
 
 
 def test_a_full_disk_leaves_nothing_open_and_ends_the_nodes(

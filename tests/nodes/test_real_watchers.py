@@ -105,7 +105,7 @@ def test_the_end_of_a_probe_ends_all_ranks_and_no_watcher(nodes: Nodes, tmp_path
     trainers = trainers_of(processes)
     processes.end()
     assert not any(trainer.is_running() for trainer in trainers)
-    assert (nodes.occupancy(), processes.left, processes.silent_at_end) == ((), None, None)
+    assert (nodes.occupancy(), processes.still_running, processes.silent_at_end) == ((), None, None)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests_nodes import SPEC, TWO, FakeCluster, fake_nodes
 from tests_replays import scripted_plan
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.nodes.processes import Waits
+from tuner.nodes.processes import Timing
 from tuner.nodes.source import Nodes, allocated_hosts
 from tuner.nodes.watcher import MOST_DRIFT, NodeClock, Opening, Word, on_our_clock
 from tuner.study.spec import ProbeSpec, StudySpec
@@ -26,7 +26,7 @@ def cluster() -> FakeCluster:
 
 
 def open_now(cluster: FakeCluster) -> Nodes:
-    return Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, waits=Waits(0.05, 0.05))
+    return Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, timing=Timing(0.05, 0.05))
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_node_that_does_not_answer_is_named(cluster: FakeCluster) -> None:
 
 def test_a_watcher_that_opens_its_devices_slowly_hears_that_the_tuner_is_there(cluster: FakeCluster) -> None:
     cluster.slow = {"b"}
-    with closing(Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, waits=Waits(30.0, 0.05, 0.01))) as nodes:
+    with closing(Nodes(SPEC, ("a", "b"), cluster.clock, connect=cluster, timing=Timing(30.0, 0.05, 0.01))) as nodes:
         assert len(nodes.devices) == 4
 
 
@@ -73,7 +73,7 @@ def test_a_watcher_that_cannot_be_started_leaves_none_behind(cluster: FakeCluste
         return cluster(host, *both)  # type: ignore[arg-type]
 
     with pytest.raises(DeviceError, match="Exec format error"):
-        Nodes(SPEC, ("a", "b"), cluster.clock, connect=connect, waits=Waits(0.05, 0.05))  # type: ignore[arg-type]
+        Nodes(SPEC, ("a", "b"), cluster.clock, connect=connect, timing=Timing(0.05, 0.05))  # type: ignore[arg-type]
     assert "hang_up" in cluster.nodes["a"].ended_by
 
 
@@ -90,7 +90,8 @@ def test_cards_are_those_of_all_nodes(cluster: FakeCluster, nodes: Nodes) -> Non
     cluster.silent = {"a", "b"}
     used = {"device": {"name": "cuda:0", "model": "H100"}, "mem_used_mib": 70.0, "util_pct": 0.0}
     for host, pid in (("a", 1), ("b", 2)):
-        cluster.nodes[host].tell("cards", cards=[{**used, "occupants": [{"pid": pid, "mem_mib": 5.0}]}], left=None)
+        card = {**used, "occupants": [{"pid": pid, "mem_mib": 5.0}]}
+        cluster.nodes[host].tell("cards", cards=[card], still_running=None)
     assert [card.occupants[0].pid for card in nodes.occupancy()] == [1, 2]
 
 
@@ -131,7 +132,7 @@ def test_a_plan_on_fewer_nodes_takes_their_first_devices(cluster: FakeCluster, n
 def test_with_placements_a_trial_has_the_devices_of_the_fewest_nodes(cluster: FakeCluster) -> None:
     placed = {"num_envs": {"ladder": [2]}, "nodes": {"choices": [1, 2]}}
     spec = StudySpec.model_validate(SPEC.model_dump(exclude_unset=True) | {"space": placed})
-    with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster, waits=Waits(0.05, 0.05))) as nodes:
+    with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster, timing=Timing(0.05, 0.05))) as nodes:
         assert [device.name for device in nodes.devices] == ["cuda:0", "cuda:1"]
 
 

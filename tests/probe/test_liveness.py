@@ -209,7 +209,7 @@ def unread() -> OutputLine:
 
 def test_reports_that_cannot_be_read_are_named() -> None:
     chatter = [said(t_s, "busy") for t_s in every(10.0, 60, 2.0)]
-    result = probe([unread(), *chatter])
+    result = probe([unread(), *chatter], max_start_seconds=100)
     assert result.failure is not None
     assert (kind(result), "reports are a folder" in result.failure.detail) == (FailureKind.TOO_SLOW, True)
     assert kind(probe([unread(), said(5.0, "done")], exit_at_s=9.0)) is FailureKind.NO_PROGRESS

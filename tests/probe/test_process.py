@@ -153,10 +153,10 @@ def test_what_does_not_end_is_given_up_and_named_until_it_has(tmp_path: Path) ->
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(1000)"
     process = Process(plan(tmp_path, code), MonotonicClock(), Bounds(term_grace_s=0.5, kill_s=-0.5))
     said(process, "up")
-    assert process.left is None
+    assert process.still_running is None
     assert process.end() == process.end() == -1
-    assert re.fullmatch(rf"pid {process.pid} \(state \w\)", process.left or "")
-    while process.left:
+    assert re.fullmatch(rf"pid {process.pid} \(state \w\)", process.still_running or "")
+    while process.still_running:
         pass
     assert process.exit_code() == process.end() == -signal.SIGKILL
     assert gone(process.pid)

@@ -47,8 +47,8 @@ def test_the_iteration_after_an_announced_last_one_gives_a_result() -> None:
     assert ended_s == announced_s + 1.0
 
 
-@pytest.mark.parametrize(("again_s", "expected"), [(81.5, {82.0}), (0.0, set(range(101)))])
-def test_a_result_that_an_answer_asks_for_comes_in_time(again_s: float, expected: set[float]) -> None:
-    stop = Listener(Answer(Next.MORE, again_s=again_s))
+@pytest.mark.parametrize(("next_result_s", "expected"), [(81.5, {82.0}), (0.0, set(range(101)))])
+def test_a_result_that_an_answer_asks_for_comes_in_time(next_result_s: float, expected: set[float]) -> None:
+    stop = Listener(Answer(Next.MORE, next_result_s=next_result_s))
     long_probe(stop, 100)
     assert expected <= set(stop.trained_s)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.steady import FULL_PCT, SM_VARIATION, Block, error_of_mean, known_well_enough, standard_error
+from tuner.study import ProbeSpec
 
 values = st.lists(st.floats(0, 100), min_size=2, max_size=30)
 
@@ -46,10 +47,15 @@ def test_the_less_of_a_share_is_idle_the_better_blocks_that_agree_are_known(busy
     assert errors[1] == pytest.approx(part * errors[0], rel=1e-3)
 
 
+def test_two_equal_iterations_of_a_half_idle_device_are_not_precise_enough() -> None:
+    errors = [standard_error(blocks([pct, pct]), largest=FULL_PCT) or 0.0 for pct in (50.0, 95.0)]
+    assert errors[0] > ProbeSpec.target_error_pct > errors[1]
+
+
 @given(
-    st.lists(st.floats(0, 100), min_size=2, max_size=5)
+    st.lists(st.floats(75, 100), min_size=2, max_size=5)
 )  # with more values, the estimated correlation may count for more
-def test_what_is_idle_never_widens_the_error_of_few_blocks(numbers: list[float]) -> None:
+def test_what_is_idle_never_widens_the_error_of_a_busy_device(numbers: list[float]) -> None:
     plain, share = standard_error(blocks(numbers)), standard_error(blocks(numbers), largest=FULL_PCT)
     assert plain is not None
     assert share is not None

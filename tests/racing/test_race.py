@@ -61,7 +61,7 @@ def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
             return result
         if answer.next is Next.INTERRUPTED:
             return failed(plan, FailureKind.INTERRUPTED)
-        assert answer.again_s == 0.0  # no score is left out
+        assert answer.next_result_s == 0.0  # no score is left out
     raise AssertionError("nobody ended the run")
 
 
@@ -135,6 +135,13 @@ def test_a_run_that_trained_long_enough_is_whole_however_short_its_window(job: J
     places = raced(replace(job, probe=short), Memory(), total_s=160.0)
     assert not any(place.failure for place in places)
     assert {plan.slot.limits.window_seconds for plan in plans} == {2.5, 5.0}
+
+
+def test_a_run_that_is_shorter_than_an_iteration_compares_nothing_and_stops_the_race(job: Job) -> None:
+    runs = Memory()
+    with pytest.raises(TrainerError, match=r"an iteration of num_envs=64 .* took 10 s, and a run trains for 9 s; give"):
+        raced(job, runs, total_s=144.0)
+    assert not runs.made
 
 
 def test_no_run_begins_that_the_time_is_too_short_for(job: Job) -> None:
@@ -287,7 +294,7 @@ def test_the_claim_of_a_process_that_is_gone_is_taken_back(job: Job) -> None:
     gone_id = job.database.transact(lambda: job.database.storage.study_id("demo/walk"))
     assert gone_id is not None
     job.database.transact(
-        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", {"claim": asdict(dead)}), alone=True
+        lambda: job.database.storage.set_study_user_attr(gone_id, "race.0000", {"claim": asdict(dead)}), exclusive=True
     )
     heir = searched_runs(job)
     assert heir.claim(config, 0, lambda runs: False)

@@ -105,7 +105,7 @@ def test_the_real_search_goes_on_and_soon_ends(real: Path, tmp_path: Path) -> No
     header = Table.load(TABLE).header
     bench = Workbench(
         spec=spec,
-        asked_for="pi_plus",
+        requested_study="pi_plus",
         trainer=open_trainer(spec.trainer),
         source=AbsentDevices(header.devices, header.source),
         folder=real.parent,

@@ -22,7 +22,7 @@ from tuner.report.parallel import parallel
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
     said = verdict(cases["deepmimic_pi_plus_ppo"])
     for fact in (
-        "The best reaches 95.3 ± 0.7 min_avg_util, 7.8 points above the default of its rung, #9, at 0.24 ",
+        "The best reaches 95.3 ± 0.7 min_avg_util, 7.8 percentage points above the default of its rung, #9, at 0.24 ",
         "agent_variant, update_epochs, batch_size change what is learnt. ",
         "#9 makes 4.3 times the best's samples/s, at 88.1 min_avg_util, in sessions, where the best has 95.9, ",
     ):
@@ -172,7 +172,7 @@ def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
 def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study: StudyFacts) -> None:
     command = "tuner plan --study pi_plus --best"
     page = render(study, form="html", commands={study.cases[0].summary.case: command})
-    assert result(study.cases[0]).text == "Utilisation +27.2 points"  # the values are those of sessions
+    assert result(study.cases[0]).text == "Utilisation +27.2 percentage points"  # the values are those of sessions
     assert result(study.cases[0]).below.startswith(
         "It makes 0.19 times the samples/s of the default. The gain is that of sessions"
     )

@@ -8,7 +8,7 @@ from tests_loop import bench, spec
 from tests_scaling import scaled
 
 from tuner.devices.found import Link
-from tuner.tools.scaling.campaign import CardTeam, Run, counts, routes, scaling_runs, told_routes, variables_of_trainers
+from tuner.tools.scaling.campaign import CardTeam, Run, counts, nccl_limits, routes, scaling_runs, variables_of_trainers
 
 FUSION = scaled("fusion", 64, 256)
 PPO = scaled("ppo", 1024)
@@ -62,7 +62,7 @@ def test_a_route_that_nccl_is_told_not_to_take_is_not_measured(
 ) -> None:
     found = [routes([link(nvlink=nvlink)], on_gpu=True, variables=variables) for nvlink in (True, False)]
     assert found == [over_nvlink, over_pcie]
-    assert bool(told_routes(variables)) is (variables != {"NCCL_P2P_DISABLE": "0"})
+    assert bool(nccl_limits(variables)) is (variables != {"NCCL_P2P_DISABLE": "0"})
 
 
 def test_a_variable_before_the_command_limits_the_routes_too(tmp_path: Path) -> None:

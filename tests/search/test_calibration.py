@@ -101,7 +101,7 @@ def test_a_start_that_surely_takes_too_long_ends_the_ladder() -> None:
         return trial(rung, {COST: {START_S: 10.0 + 0.1 * rung}})
 
     assert 3000 < rungs(slow(64), slow(512))[-1] < 8192
-    assert 512 <= rungs(slow(64), slow(512), max_seconds=60.0)[-1] < 1024
+    assert 512 <= rungs(slow(64), slow(512), max_start_seconds=60.0)[-1] < 1024
 
 
 def test_a_card_that_is_full_at_once_has_rungs_between_what_ran_and_what_did_not() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from tuner.probe.evidence import COMPILING
 from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import Change, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
@@ -67,12 +66,6 @@ def test_a_config_that_was_too_slow_beside_other_programs_is_probed_a_second_tim
     beside = replace(blank, devices=tuple(replace(device, others_mean_pct=86.0) for device in blank.devices))
     told = [judge(beside, "min_avg_util", attempt=attempt) for attempt in (1, 2)]
     assert [(one.state, one.retry) for one in told] == [(TrialState.FAIL, True), (TrialState.PRUNED, False)]
-
-
-def test_a_config_whose_kernels_were_still_being_compiled_is_probed_up_to_four_times() -> None:
-    failure = Failure(kind=FailureKind.TOO_SLOW, rule=COMPILING, detail="")
-    told = [judge(result(failure=failure), "min_avg_util", attempt=attempt) for attempt in (1, 2, 3, 4)]
-    assert [one.retry for one in told] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(("overshoot_mib", "constraint"), [(3072.0, 3.0), (None, 1.0)])

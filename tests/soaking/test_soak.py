@@ -255,7 +255,7 @@ def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
     plan = bench(tmp_path, spec()).trainer.plan(CASE, {"num_envs": 8}, bench(tmp_path, spec()).slot(CASE, "x", {}))
     start = replace(measured(plan, 50.0), start_up_s=10.0, samples_per_s=100.0, samples_per_s_se=1.0)
     flat = replace(start, devices=(device(500.0, seconds=300.0),))
-    assert follow(replace(flat, total_s=100.0)) == Answer(Next.MORE, again_s=900.0)  # when all its time is over
+    assert follow(replace(flat, total_s=100.0)) == Answer(Next.MORE, next_result_s=900.0)  # when all its time is over
     assert follow(replace(flat, total_s=310.0)).next is Next.ENOUGH
     assert cautious(replace(flat, total_s=310.0)).next is Next.MORE  # longer batches may come
     told = SoakFollower(900.0, PROVOKED, ends_when_good=False)  # nothing worse comes after all of the soak

@@ -321,10 +321,11 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
         case_study(database)
 
 
-def test_what_was_too_slow_is_probed_again_once_its_time_limit_is_raised(database: Database) -> None:
+@pytest.mark.parametrize("limit", ["max_seconds", "max_start_seconds"])
+def test_what_was_too_slow_is_probed_again_once_a_time_limit_is_raised(database: Database, limit: str) -> None:
     limits = (100.0, 100.0, 200.0, 150.0)  # raised once
     asked = [
-        probe(case_study(database, case=replace(CASE, max_seconds=seconds)), verdict)[0]
+        probe(case_study(database, case=replace(CASE, **{limit: seconds})), verdict)[0]
         for seconds, verdict in zip(limits, (TOO_SLOW, ok(50.0), TOO_SLOW, ok(50.0)), strict=True)
     ]
     assert (asked[2], repeats(asked)) == (asked[0], [asked[0]])

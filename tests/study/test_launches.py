@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from tuner.errors import StudyError
-from tuner.study import LaunchName, StudySpec, launches, load, shown_launch
+from tuner.study import LaunchName, StudySpec, launch_with_flags, launches, load
 
 MEGATRON = (
     "torchrun --nproc_per_node {ranks} pretrain_gpt.py --num-layers 16 --num-attention-heads 12 --micro-batch-size 1 "
@@ -136,8 +136,8 @@ def test_a_launch_that_cannot_be_used_says_why(launch: str, command: str, messag
 
 
 def test_the_flags_of_a_script_show_its_launch() -> None:
-    assert shown_launch(["lr", *launches()["megatron"].shown_by]) == "megatron"
-    assert shown_launch(["lr", "micro-batch-size"]) is None
+    assert launch_with_flags(["lr", *launches()["megatron"].typical_flags]) == "megatron"
+    assert launch_with_flags(["lr", "micro-batch-size"]) is None
 
 
 def test_each_launch_has_a_name_that_a_study_file_may_give() -> None:

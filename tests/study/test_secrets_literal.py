@@ -1,6 +1,6 @@
 """Keys that stand as literals in a study."""
 
-from tuner.study.keys import literal_keys, masked_trainer
+from tuner.study.keys import literal_keys, masked_trainer, with_references
 
 KEY = "wk-0a1b2c3d4e5f67"
 
@@ -29,6 +29,20 @@ def test_an_environment_is_stored_without_its_keys() -> None:
     env = f"A=b HF_TOKEN={KEY} MODE=fast run WANDB_API_KEY=two words OPENAI_KEY={KEY}"
     stored = "A=b HF_TOKEN=*** MODE=fast run WANDB_API_KEY=*** OPENAI_KEY=***"
     assert masked_trainer({"env": env}) == {"env": stored}
+
+
+def test_a_line_for_a_shell_refers_to_its_keys() -> None:
+    for line, shown in [
+        (
+            "HF_TOKEN=abc train --api-key 123 --max-tokens 512",
+            'HF_TOKEN="${HF_TOKEN}" train --api-key "${API_KEY}" --max-tokens 512',
+        ),
+        ("train '--wandb.api_key=two words' 'a  b'", """train --wandb.api_key="${WANDB_API_KEY}" 'a  b'"""),
+        ("train --revision " + "0a" * 20, "train --revision " + "0a" * 20),
+        ("train --token \"${HF_TOKEN}\" $'a  b'", "train --token \"${HF_TOKEN}\" $'a  b'"),
+    ]:
+        assert with_references(line) == shown
+        assert with_references(shown) == shown
 
 
 def test_literals_are_found_by_their_names_and_by_their_look() -> None:

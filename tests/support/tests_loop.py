@@ -53,7 +53,7 @@ def bench(folder: Path, study: StudySpec) -> Workbench:
     recording = RecordedProbe(devices=DEVICES, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     return Workbench(
         spec=study,
-        asked_for="demo",
+        requested_study="demo",
         trainer=CommandTrainer(study.trainer),
         source=ReplayedSource(recording),
         folder=folder / "demo",

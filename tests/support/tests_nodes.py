@@ -94,9 +94,9 @@ class FakeNode:
             case Part():
                 self.tell("started", oom_kills=0)
             case Word.LOOK:
-                self.tell("cards", cards=[], left=self._cluster.left.get(self._host))
+                self.tell("cards", cards=[], still_running=self._cluster.still_running.get(self._host))
             case Word.END:
-                self.tell("exit", code=-15, left=None)
+                self.tell("exit", code=-15, still_running=None)
 
     def hang_up(self) -> None:
         self.ended_by.append("hang_up")
@@ -126,7 +126,7 @@ class FakeCluster:
     silent: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
     """The hosts that open their devices so slowly that they hear a sign of life first."""
-    left: dict[str, str] = field(default_factory=dict)
+    still_running: dict[str, str] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     """The hosts on which watchers were started."""
 

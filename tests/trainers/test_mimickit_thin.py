@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.mimickit.driver import LEAST_S, LEAST_SHARE_OF_REST, MOST_FOR_ONE, MOST_SHARE, Thinning
+from tuner.trainers.mimickit.driver import LARGEST_FACTOR, LEAST_S, LEAST_SHARE_OF_REST, MOST_SHARE, Thinning
 
 
 class Training:
@@ -50,9 +50,9 @@ def test_enough_is_a_share_of_all_epochs_alike_and_takes_no_longer_than_asked_fo
 
     assert took_s * by == pytest.approx(updates_s)
     assert fields.get("thin_from_s", began_s) == pytest.approx(began_s)
-    wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * rest_s, updates_s / MOST_FOR_ONE)
+    wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * rest_s, updates_s / LARGEST_FACTOR)
     if by > 1:
-        assert 1 / MOST_SHARE <= by <= MOST_FOR_ONE
+        assert 1 / MOST_SHARE <= by <= LARGEST_FACTOR
         assert took_s >= min(wanted_s, updates_s) * (1 - 1e-9)
         assert took_s <= wanted_s + updates_s * 2 / actor
     else:

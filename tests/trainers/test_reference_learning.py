@@ -148,21 +148,21 @@ def test_the_clipped_loss_gains_nothing_beyond_the_clip() -> None:
 def test_a_discriminator_learns_to_distinguish_two_kinds(name: str) -> None:
     kind: type[methods.Discriminator] = getattr(methods, name)
     discriminator = kind(SMALL)
-    shown = torch.randn(128, kind.inputs)
-    wanted = torch.randn(128, kind.inputs) + 0.5
+    fake = torch.randn(128, kind.inputs)
+    real = torch.randn(128, kind.inputs) + 0.5
     optimizer = torch.optim.Adam(discriminator.parameters(), lr=1e-2)
     for _ in range(30):
         optimizer.zero_grad()
-        discriminator({"shown": shown, "wanted": wanted}).backward()
+        discriminator({"fake": fake, "real": real}).backward()
         optimizer.step()
-    assert discriminator.reward(wanted).mean() > discriminator.reward(shown).mean() + 0.2
+    assert discriminator.reward(real).mean() > discriminator.reward(fake).mean() + 0.2
 
 
 def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
     env = world.TrackingEnv(cpu())
     env.follow(torch.zeros(3, frames(), 2 * world.JOINTS))
-    shown, wanted = methods.DifferenceDiscriminator(SMALL).evidence(env.step(torch.zeros(3, world.JOINTS)))
-    assert torch.equal(shown, wanted)
+    fake, real = methods.DifferenceDiscriminator(SMALL).examples(env.step(torch.zeros(3, world.JOINTS)))
+    assert torch.equal(fake, real)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -198,7 +198,7 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
     assert 0 < (exact["target"] - rounded["target"])[first].abs().max() < 0.01
     env = world.TrackingEnv(cpu())
     env.follow(clips)
-    assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, world.FEATURES :])
+    assert torch.equal(env.step(rounded["target"][first]).after, rounded["fake"][first, world.FEATURES :])
 
 
 @pytest.mark.minutes

@@ -33,8 +33,8 @@ def test_a_clear_slowdown_is_one_and_a_small_one_is_allowed() -> None:
 def test_waits_for_a_processor_explain_a_slowdown() -> None:
     slower = compared(runs(3, 0.001, 90.0), Quantity(100.0, 0.1))
     assert slower.is_below(0.99)
-    assert not slower.is_below(0.99, waits=0.1)
-    assert slower.is_below(0.99, waits=0.02)
+    assert not slower.is_below(0.99, delayed_share=0.1)
+    assert slower.is_below(0.99, delayed_share=0.02)
 
 
 def test_one_reading_of_the_study_is_taken_to_scatter_as_runs_of_now_do() -> None:

@@ -17,7 +17,7 @@ from tuner.errors import TunerError
 from tuner.export import in_words, prepare_results, with_error
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
+from tuner.study import Case, Config, StudySpec, key_warnings, literal_line, shell_join
 
 
 def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
@@ -50,8 +50,9 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
             yield f"{name} has no error: raise probe.window_seconds above {limits.window_seconds:g}"
         elif error > 2 * probe.target_error(result, name, limits.target_error_pct):
             yield f"the error of {name} is large: raise probe.iterations or probe.window_seconds"
-    if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:  # larger configs may start later
-        yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
+    longest_s = limits.max_start_seconds
+    if result.start_up_s is not None and result.start_up_s > longest_s / 2:  # larger configs may start later
+        yield f"the start takes {result.start_up_s:.0f} s of probe.max_start_seconds {longest_s:g}: raise it"
 
 
 def attempt(
@@ -65,7 +66,7 @@ def attempt(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)[0]
     config = first_config(bench, chosen, settings or [])
-    for line in (*fallback_lines(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
+    for line in (*fallback_lines(bench.spec, study), *key_warnings(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
     prepare_results(bench.folder.parent)
     plan, result = _probe(console, bench, chosen, config)
@@ -96,11 +97,11 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
         """Print the command of a plan, and run it."""
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
-        with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
+        with interruptible(console) as stop_requested, closing(open_prober(bench, console.print)) as prober:
 
             def stop(_: probe.ProbeResult | None) -> probe.Answer:
                 """Return whether the probe goes on: it does until Ctrl-C."""
-                return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
+                return probe.Answer(probe.Next.INTERRUPTED if stop_requested.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
         return _Probed(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))

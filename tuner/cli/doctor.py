@@ -37,18 +37,18 @@ def doctor(
         source = opened_devices(spec.devices_for(devices) if spec else devices or "auto")
     if spec and study:
         url = database_url(storage, (runs / spec.name).resolve())
-        checks = check_up(spec, source, asked_for=study, url=url, runs=runs)
-        left = ["whether a probe runs: `tuner try` starts one"]
+        checks = check_up(spec, source, requested=study, url=url, runs=runs)
+        not_checked = ["whether a probe runs: `tuner try` starts one"]
     else:
         typed = typed_command(command) if command else None
         checks = check_up_machine(source, storage, runs, typed)
-        left = unchecked(source, storage, typed)
+        not_checked = unchecked(source, storage, typed)
     if as_json:
         findings = list(checks)
-        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(left)})
+        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(not_checked)})
     else:
         findings = _show(console, checks)
-        for text in left:
+        for text in not_checked:
             console.print(f"not checked: {text}")
     if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
         machine = "this machine or the command" if command else "this machine"

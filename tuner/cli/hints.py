@@ -17,7 +17,7 @@ from tuner.export import Topic
 from tuner.probe import number_of
 from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, exposed, is_known, literal_line, unmatched
+from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, is_known, key_warnings, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
-    for line in (*fallback_lines(bench.spec, bench.asked_for), *exposed(bench.spec)):
+    for line in (*fallback_lines(bench.spec, bench.requested_study), *key_warnings(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     values = " and ".join(map(export.unit, bench.spec.objectives))
@@ -45,7 +45,8 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     reasons = [item for case in cases for item in not_searched(bench.spec_for(case), bench.trainer).items()]
     for line in export.merged_lines(reasons):
         console.print(f"not searched: {line}")
-    for line in cut_ladders(bench, cases):
+    faults = [(case.name, f"cannot run: {case.fault}") for case in cases if case.fault]
+    for line in (*cut_ladders(bench, cases), *export.merged_lines(faults)):
         console.print(line)
 
 
@@ -117,13 +118,14 @@ def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[exp
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return a line with the `tuner optimize` command that searches larger values, if the best has the largest of some.
+    """Return a line with the `tuner optimize` command that searches larger values than the best of a typed command has.
 
-    It is for the study of a typed command. None where the gain so far is unknown, and where the best has no size that
-    is the largest and may be doubled. A rule of the space may forbid that: more cards for a model than there are.
+    It names each parameter of which the best has the largest searched value, a size that may be doubled. A rule of the
+    space may forbid that: more cards for a model than there are. None where there is no such parameter, and where it is
+    unknown how much faster than the default the best is.
     """
     config = row.best.config if row.best else {}
-    if _is_gain_unknown(row):
+    if _is_gain_over_default_unknown(row):
         return None
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _has_largest(config, parameter)]
@@ -142,12 +144,13 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 
 def heading_of_command(row: export.CaseSummary) -> str:
     """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
-    is_doubtful = _is_gain_unknown(row) or bool(row.gain and (row.gain.is_within_error or row.gain.may_be_slower_later))
+    may_be_none = row.gain is not None and (row.gain.is_within_error or row.gain.may_be_slower_later)
+    is_doubtful = may_be_none or _is_gain_over_default_unknown(row)
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
 
-def _is_gain_unknown(row: export.CaseSummary) -> bool:
-    """Return whether the best is another config than the default, and its gain over the default is unknown."""
+def _is_gain_over_default_unknown(row: export.CaseSummary) -> bool:
+    """Return whether the best is another config than the default, and it is unknown how much faster it is."""
     return bool(row.best and row.default and row.best.config != row.default.config and row.gain is None)
 
 
@@ -190,14 +193,14 @@ def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
 
 
 def script_of_best(
-    study: str, *, devices: str | None, storage: str | None, runs: Path, asked_for: str | None = None
+    study: str, *, devices: str | None, storage: str | None, runs: Path, requested: str | None = None
 ) -> str:
     """Return a line that says which command prints the best config of a study.
 
-    `asked_for`: the study that the user named, if `study` stands in for it as its fallback.
+    `requested`: the study that the user named, if `study` stands in for it as its fallback.
     """
     command = literal_line(command_of_best(study, devices=devices, storage=storage, runs=runs))
-    whose = f" of {study}, which stood in for {asked_for}" if asked_for not in {None, study} else ""
+    whose = f" of {study}, which stood in for {requested}" if requested not in {None, study} else ""
     return f"train with the best{whose}: `{command}` prints a script"
 
 

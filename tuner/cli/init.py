@@ -82,7 +82,7 @@ def init(
         if preset is None:
             raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
         file = wanted.file(name or preset)
-        wanted.check_free(file)
+        wanted.check_may_write(file)
         write_study(file, preset_text(name or preset, preset), console.print, warn=say)
         console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
         return

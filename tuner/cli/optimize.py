@@ -21,14 +21,14 @@ from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, beside_here, export_study, failed_lines, prepare_results, write_files
+from tuner.export import CaseSummary, export_study, failed_lines, prepare_results, relative_to_cwd, write_files
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import STUDY_FILE, database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
-from tuner.study import globs_of, load, select, stands_in
+from tuner.study import globs_of, is_fallback_of, load, select
 from tuner.trainers.registry import open_trainer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
@@ -98,7 +98,8 @@ def optimize(
     own_devices = groups[0] if groups else devices
     ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
     url = database_url(storage, ready.bench.folder)
-    searched = ready.bench.spec.name if stands_in(ready.bench.spec, study) else study  # of a fallback, its own name
+    spec = ready.bench.spec
+    searched = spec.name if is_fallback_of(spec, study) else study  # `study` may be a file
     print_best = None if ready.simulated else hints.command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
@@ -128,7 +129,7 @@ def optimize(
     if cost := ready.simulated_cost():
         console.print(cost)
     if not command and not ready.simulated and any(row.best for row in rows):
-        console.print(hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
+        console.print(hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study))
     conclude(outcomes, rows, interrupted=interrupted)
 
 
@@ -173,14 +174,14 @@ def _changed_study_file(
     if not settings and max_seconds is None:
         return study
     globs = globs_of(cases)
-    run = changed_study(load(study), settings, max_seconds, globs)
-    if globs:  # before the file is written: names that match nothing would make it useless
-        select(open_trainer(run.trainer).cases(), globs)
+    changed = changed_study(load(study), settings, max_seconds, globs)
+    if globs:  # called for its StudyError, before the file is written: names that match nothing would make it useless
+        select(open_trainer(changed.trainer).cases(), globs)
     prepare_results(runs.resolve())
-    text = yaml(run.model_dump(mode="json", exclude_unset=True))
-    console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
+    text = yaml(changed.model_dump(mode="json", exclude_unset=True))
+    console.print(f"{study} with other values is a study of its own: {changed.name}; see `--study {changed.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
-    return str(beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
+    return str(relative_to_cwd(write_files(runs.resolve() / changed.name, {STUDY_FILE: content})[0]))
 
 
 def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:

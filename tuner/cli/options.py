@@ -17,9 +17,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tuner.errors import StudyError
-from tuner.export import beside_here, has_study, printable
+from tuner.export import has_study, printable, relative_to_cwd
 from tuner.records.urls import DATABASE, REPLAYED, STUDY_FILE, database_url
-from tuner.study import StudySpec, is_known, load, names, stands_in
+from tuner.study import StudySpec, is_fallback_of, is_known, literal_line, load, names
 
 
 def not_empty(text: Any) -> Any:
@@ -143,17 +143,17 @@ def _own_study_with_results(study: str, storage: str | None, runs: Path) -> Stud
 
     A study whose trainer is missing here is replaced by its fallback when it is loaded.
     """
-    if not stands_in(load(study, to_show=True), study):
+    if not is_fallback_of(load(study, to_show=True), study):
         return None
     own = load(study, fall_back=False, to_show=True)
     return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
-def fallback_lines(spec: StudySpec, asked_for: str) -> Iterator[str]:
-    """Yield a line if `spec` is the fallback of the study `asked_for`."""
-    if stands_in(spec, asked_for):
+def fallback_lines(spec: StudySpec, requested_study: str) -> Iterator[str]:
+    """Yield a line if `spec` is the fallback of the study `requested_study`."""
+    if is_fallback_of(spec, requested_study):
         yield (
-            f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
+            f"{requested_study}: trainer.root is empty (is MIMICKIT_ROOT set?); "
             f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
         )
 
@@ -202,12 +202,13 @@ class _PlainConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def wrapped(text: str, width: int, *, mark: str = "") -> str:
+def wrapped(text: str, width: int, *, prefix: str = "") -> str:
     """Return a text whose lines fit a width where they can. No word is broken, and no command between backticks.
 
-    Each line begins with `mark`, such as that of a shell's comment.
+    Each line begins with `prefix`, such as that of a shell's comment.
     """
-    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _wrapped_lines(line, width - len(mark)))
+    parts = (part for line in text.split("\n") for part in _wrapped_lines(line, width - len(prefix)))
+    return "\n".join(f"{prefix}{part}" for part in parts)
 
 
 def _wrapped_lines(line: str, width: int) -> list[str]:
@@ -223,7 +224,7 @@ def _wrapped_lines(line: str, width: int) -> list[str]:
 
 def comment(text: str) -> None:
     """Print a comment of a shell script."""
-    say(wrapped(text, open_console().width, mark="# "))
+    say(wrapped(text, open_console().width, prefix="# "))
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
@@ -256,7 +257,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
 def print_written(console: Console, paths: Sequence[Path]) -> None:
     """Print the names of the written files, if any."""
     if paths:
-        console.print(f"wrote {', '.join(map(str, map(beside_here, paths)))}")
+        console.print(f"wrote {', '.join(map(str, map(relative_to_cwd, paths)))}")
 
 
 def fall_silent(*streams: TextIO) -> None:
@@ -299,6 +300,12 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study
+    path = Path(study)
+    if path.name != study and (path / DATABASE).is_file():  # the path of a folder of results
+        if path.parent.resolve() != runs.resolve():
+            options = literal_line(["--study", path.name, "--runs", str(path.parent)])
+            raise StudyError(f"{study} is a folder of results; name it with {options}")
+        study = path.name
     if (file := runs / study / STUDY_FILE).is_file():  # each search keeps its study file in its folder
         return str(file)
     if is_replay(study, runs):

@@ -14,7 +14,7 @@ from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench, script_header
-from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
+from tuner.cli.work import Cases, Settings, first_config, with_stored_rungs_and_batches
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
@@ -26,9 +26,10 @@ from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
-from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
+from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
+from tuner.trainers.registry import check_program
 from tuner.trainers.typed_command import split_variables
 
 
@@ -58,10 +59,10 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         typed_variables, _ = split_variables(shlex.split(typed))
         # the line to copy has a number of threads where the training needs one
         added = {name: value for name, value in env.items() if name not in {*typed_variables, THREADS}}
-        return "\n".join([*lines, f"{shell_join((), added)} {typed}".lstrip()]) + "\n"
+        return "\n".join([*lines, with_references(f"{shell_join((), added)} {typed}".lstrip())]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
-    command = shell_join(plan.argv, env)
+    command = with_references(shell_join(plan.argv, env))
     if plan.slot.nodes > 1:
         # without the second variable, srun gives a task one core whatever the job has
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
@@ -140,7 +141,7 @@ def plan(
     if launcher == "slurm":
         for line in script_header(_job_of(bench, planned), bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
-    for line in options.fallback_lines(bench.spec, study):
+    for line in (*options.fallback_lines(bench.spec, study), *key_warnings(bench.spec)):
         options.comment(line)
     errors: list[str] = []  # of cases without a script; the others still have theirs
     for case, config, folder, remarks, _ in planned:
@@ -163,7 +164,7 @@ def _open_bench(study: str, devices: str | None, launcher: str, storage: str | N
     """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`."""
     bench = (job_bench if launcher == "slurm" else open_workbench)(study, devices=devices, runs=runs)
     has_begun = storage is not None or (bench.folder / DATABASE).is_file()
-    return with_stored_auto_values(bench, database_url(storage, bench.folder)) if has_begun else bench
+    return with_stored_rungs_and_batches(bench, database_url(storage, bench.folder)) if has_begun else bench
 
 
 def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
@@ -269,11 +270,11 @@ def _origin_lines(bench: Workbench, case: Case, view: export.CaseView, member: S
             yield f"measured on {number_of(len(measured_on), 'device')}, and a job has {len(present)}"
     elif measured_on != present:
         yield f"measured on {', '.join(measured_on)}, launched here on {', '.join(present)}"
-    elif not _is_launched_alike(bench, case, member):
+    elif not _is_launch_unchanged(bench, case, member):
         yield "command, environment or files have changed since this config was measured"
 
 
-def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
+def _is_launch_unchanged(bench: Workbench, case: Case, member: Standing) -> bool:
     """Return whether a config would be launched now as it was when it was measured; True where that is unknown.
 
     Command, variables and files are compared by the digest of the plan, which each trial stores.
@@ -287,7 +288,12 @@ def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
 
 
 def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
-    """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
+    """Yield each case's first config, changed by the settings.
+
+    Raises StudyError for a setting outside the space, and TrainerError if the program to start does not exist.
+    """
+    if not isinstance(bench.source, AbsentDevices):  # a job may run where other programs are
+        check_program(bench.trainer)
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.needs_calibration(case):
@@ -300,16 +306,16 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
 def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
     """Return the resources of a SLURM job that trains with these configs: the nodes, cards and cores that they need."""
     slots = [bench.slot(case_plan.case, case_plan.folder, case_plan.config) for case_plan in planned]
-    asked = bench.spec.slurm
+    slurm = bench.spec.slurm
     if slots and NODES in bench.spec.space:  # otherwise all configs of the study have the same placement
         nodes = max(slot.nodes for slot in slots)
         cards = max(len(slot.local_devices) for slot in slots) if bench.kind == "gpu" else None
-        asked = asked.model_copy(update={"nodes": nodes, "gpus": cards})
-    if asked.cpus_per_task is None:
+        slurm = slurm.model_copy(update={"nodes": nodes, "gpus": cards})
+    if slurm.cpus_per_task is None:
         wanted = [_cores(case_plan, len(slot.local_devices)) for case_plan, slot in zip(planned, slots, strict=True)]
         cores = max((known for known in wanted if known is not None), default=None)
-        asked = asked.model_copy(update={"cpus_per_task": cores})
-    return asked
+        slurm = slurm.model_copy(update={"cpus_per_task": cores})
+    return slurm
 
 
 def _cores(planned: _Planned, ranks: int) -> int | None:

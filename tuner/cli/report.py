@@ -13,7 +13,7 @@ from tuner.cli.hints import command_of_best
 from tuner.cli.status import selected_cases
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import ConfigRefusedError, TunerError
-from tuner.export import CaseView, StudyReader, beside_here, connect, write_files
+from tuner.export import CaseView, StudyReader, connect, relative_to_cwd, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -159,8 +159,8 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
     """Return a line that says where the report and the tables are."""
     names = f"{tables[0].name} and {len(tables) - 1} more tables"
-    folder = beside_here(tables[0].parent)
-    return f"report: {beside_here(report)}; beside it {names}" if report else f"{folder}: {names}"
+    folder = relative_to_cwd(tables[0].parent)
+    return f"report: {relative_to_cwd(report)}; beside it {names}" if report else f"{folder}: {names}"
 
 
 def dashboard(

@@ -179,8 +179,8 @@ def scale(
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
     if launcher == "slurm":
-        asked = {"cases": cases, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
-        _submit(console, study, runs, {**asked, "out": out and out.resolve()})
+        job_options = {"cases": cases, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
+        _submit(console, study, runs, {**job_options, "out": out and out.resolve()})
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
     nodes = bench.spec.slurm.nodes if bench else 1
@@ -202,7 +202,7 @@ def scale(
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
-    if limits := campaign.told_routes(variables) if results.on_gpu else "":
+    if limits := campaign.nccl_limits(variables) if results.on_gpu else "":
         console.print(f"{limits}: only routes that NCCL may then take are measured")
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
@@ -224,17 +224,17 @@ def scale(
     console.print(f"`tuner compare {path}` says whether more devices are worth it")
 
 
-def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str, object]) -> None:
-    """Submit a job that measures a case of a study; `asked` are options of `tuner scale`.
+def _submit(console: Console, study: str | None, runs: Path, job_options: Mapping[str, object]) -> None:
+    """Submit a job that measures a case of a study; `job_options` are options of `tuner scale`.
 
     Raises StudyError without a study, and the errors of `submit`.
     """
     if study is None:
         raise StudyError("--launcher slurm needs --study: its `slurm` says what the job asks for")
-    words = ["scale", *options.as_words({"study": study, **asked, "runs": runs.resolve()})]
+    words = ["scale", *options.as_words({"study": study, **job_options, "runs": runs.resolve()})]
     spec = options.load_shown(console, study)
     folder = (runs / spec.name).resolve()
-    (job,) = submit(spec, resources(spec, str(asked["devices"] or "") or None), folder, words)
+    (job,) = submit(spec, resources(spec, str(job_options["devices"] or "") or None), folder, words)
     console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
 
 
@@ -270,13 +270,13 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
     Raises DeviceError where there are fewer devices, and where a number does not fill nodes of `per_node` cards.
     """
     visible = len(source.devices)
-    asked = None if gpus is None else _numbers(gpus, "--counts")
-    if asked and max(asked) > visible:
+    wanted = None if gpus is None else _numbers(gpus, "--counts")
+    if wanted and max(wanted) > visible:
         devices = number_of(visible, "GPU" if source.devices[0].is_gpu else "CPU rank")
-        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {devices}; see --devices")
-    counts = campaign.counts(asked, visible)
+        raise DeviceError(f"--counts {gpus} asks for {max(wanted)}, and tuner sees {devices}; see --devices")
+    counts = campaign.counts(wanted, visible)
     for count in counts:
-        campaign.nodes_of(count, per_node)  # refuses a number that no whole nodes have
+        campaign.nodes_of(count, per_node)  # called for its DeviceError: a number that no whole nodes have
     return counts
 
 

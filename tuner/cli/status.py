@@ -34,12 +34,12 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
     table = Table("", "case", "method", "mode")
     for case in known:
         if case.name in chosen:
-            mark = "*"
+            remark = "*"
         elif not case.trainable:
-            mark = "not trainable"
+            remark = "not trainable"
         else:
-            mark = "broken" if case.fault else ""
-        table.add_row(mark, case.name, case.method, case.mode)
+            remark = "broken" if case.fault else ""
+        table.add_row(remark, case.name, case.method, case.mode)
     print_tables(console, table)
     for case in known:
         if case.fault:

@@ -76,8 +76,8 @@ def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") 
     chosen = chosen_cases(bench, cases)
     if len(chosen) != 1:
         known = ", ".join(case.name for case in chosen)
-        asked = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with --cases")
+        named = " ".join(cases or ()) or "the study"
+        raise StudyError(f"{what} is about one case, and {named} means {known}; name one with --cases")
     return chosen[0]
 
 
@@ -179,7 +179,7 @@ def _names_value(text: str, value: Value) -> bool:
         return False
 
 
-def with_stored_auto_values(bench: Workbench, url: str) -> Workbench:
+def with_stored_rungs_and_batches(bench: Workbench, url: str) -> Workbench:
     """Return a workbench with the values that earlier probes have given to parameters that the study writes as `auto`.
 
     These are the rungs of a ladder or a batch size, for each case in the database. Without them, a config would have to
@@ -232,7 +232,7 @@ def at_work(
     """
     prober = prober or open_prober(bench, console.print)
     prepare_study(bench.folder)
-    checked_url(url)
+    checked_url(url)  # called for its StoreError
     introduction(console, bench, cases, url)
     screen = screen or open_screen(console)
     has_measured = False
@@ -283,13 +283,13 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
     A second Ctrl-C ends the command at once. A worker that another process has started (`led`) should also stop when
     its standard input closes, because that process has died.
     """
-    asked = threading.Event()
+    stop_requested = threading.Event()
     if led:
-        threading.Thread(target=_set_when_closed, args=(sys.stdin.fileno(), asked), daemon=True).start()
+        threading.Thread(target=_set_when_closed, args=(sys.stdin.fileno(), stop_requested), daemon=True).start()
 
     def ask(number: int, frame: FrameType | None) -> None:
         """Handle the first signal: set the event, and let Ctrl-C end the program from now on."""
-        asked.set()
+        stop_requested.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the next Ctrl-C raises KeyboardInterrupt
         if number == signal.SIGHUP:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
@@ -300,14 +300,14 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
         numbers.append(signal.SIGHUP)
     handlers = {number: signal.signal(number, ask) for number in numbers}
     try:
-        yield asked
+        yield stop_requested
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
-def _set_when_closed(descriptor: int, asked: threading.Event) -> None:
+def _set_when_closed(descriptor: int, stop_requested: threading.Event) -> None:
     """Wait until the other end of a descriptor is closed, and set the event: the process that leads has died."""
     while os.read(descriptor, 1024):  # it waits; nothing to read means that the other end is closed
         pass
-    asked.set()
+    stop_requested.set()

@@ -209,7 +209,7 @@ def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness
         return count_in(lead.points[to_place], name) - count_in(lead.points[from_place], name)
 
     if lead.is_fed and grown("loader.passes") >= 1:
-        rows, pass_rows = (count_in(lead.points[-1], name) for name in ("loader.rows", "loader.size"))
+        rows, pass_rows = (count_in(lead.points[-1], name) for name in ("loader.rows", "loader.pass_rows"))
         return {"what": "an epoch's end", "every": lead.steps * pass_rows / rows if rows and pass_rows else None}
     # rollouts run the module without gradients too, and are no evaluations
     if witness != ENVIRONMENTS and grown("evaluates_s") >= least_s:

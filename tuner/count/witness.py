@@ -47,7 +47,7 @@ def witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     step = min(process.steps for process in leads)
     by_module, by_loader = growth_of_count(leads, MODULE.count, step), growth_of_count(leads, LOADER.count, step)
     is_fed = any(process.is_fed for process in leads) and by_loader > 0
-    if not is_fed and any(process.start.get("reuses") for process in leads):  # 1
+    if not is_fed and any(process.start.get("uses_rl_library") for process in leads):  # 1
         are_counted = all(process.points[-1].get("environments") for process in leads)
         why_not = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
         return ENVIRONMENTS if are_counted else why_not
@@ -62,7 +62,7 @@ def witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
         why_not = contradiction(leads, MODULE) if by_module else _why_unseen(leads)
         return why_not or MODULE
     batches = growth_of_count(leads, "loader.batches", step)  # 6
-    batch_size = count_in(leads[0].points[-1], "loader.each")  # the loaders of all ranks have the same
+    batch_size = count_in(leads[0].points[-1], "loader.batch_size")  # the loaders of all ranks have the same
     return _loader_or_module(by_loader, by_module, batches, batch_size)
 
 
@@ -134,13 +134,13 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
         return "some steps train without a call of the module, and no loader of torch tells their samples"
     if is_apart and ratio("backwards", "steps") > 1 + SOMETIMES:
         return "several networks are trained in turn, and no loader of torch tells the samples"
-    if ratio("joint", "backwards") >= USUALLY:  # joint: the backward passes after several forward passes
+    if ratio("joint_backwards", "backwards") >= USUALLY:  # those after several forward passes
         return "the module runs several times for each loss, and no loader of torch tells the samples"
-    # repeats: the steps that begin with the last tensor of the step before; if all do, this tensor holds all samples
-    repeats_sometimes = SOMETIMES <= ratio("repeats", "steps") <= 1 - SOMETIMES
-    if ratio("again", "forwards") >= SOMETIMES or repeats_sometimes:  # again: the same tensor in the same step
+    # steps that begin with the last tensor of the step before; if all do, this tensor holds all samples
+    inputs_repeat_sometimes = SOMETIMES <= ratio("repeated_inputs", "steps") <= 1 - SOMETIMES
+    if ratio("repeated_forwards", "forwards") >= SOMETIMES or inputs_repeat_sometimes:  # in one step
         return "the module takes the same samples several times, and no loader of torch tells how often"
-    if ratio("unlearnt", "steps") >= USUALLY:  # unlearnt: forward passes without gradients in training mode
+    if ratio("no_gradient_forwards", "steps") >= USUALLY:  # in training mode
         return "the module also runs without gradients between the steps, so its samples may be used several times"
     return None
 

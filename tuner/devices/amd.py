@@ -49,7 +49,8 @@ class Amd(Driver):
             return smi.amdsmi_get_processor_handles()
 
         super().__init__(smi, smi.AmdSmiException, start)
-        self.handles = {self._name(place, handle): handle for place, handle in enumerate(self.started)}
+        cards = enumerate(self.started)  # what `start` has returned
+        self.handles = {self._name(place, handle): handle for place, handle in cards}
         """The name of each card, as `VISIBLE` takes it, and its handle, in AMD SMI's order."""
         if not self.handles:
             raise NoDriverError("the AMD driver has no card")

@@ -61,7 +61,7 @@ class NoDriverError(DeviceError):
 
 
 class Driver:
-    """A driver whose library has been started.
+    """A driver whose library has been started. Subclasses read `library`, `started` and `_open_s`.
 
     Raises NoDriverError without a driver, and DeviceError when the driver does not start.
     """

@@ -188,7 +188,7 @@ RULES = ("foreign process", "memory", "utilisation")
 """The rules for a free card: see `obstacles`. The first one that is broken is the most useful to a person."""
 
 
-def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:
+def obstacles(now: Sequence[Occupancy], occupancy_at_start: Sequence[Occupancy]) -> list[Obstacle]:
     """Return why the cards are not free, compared with the same cards when the study opened, in the order of `RULES`.
 
     A card is free when three things hold:
@@ -200,7 +200,7 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
     Without cards the list is empty.
     """
     reasons: list[Obstacle] = []
-    for card, before in zip(now, at_open, strict=True):
+    for card, before in zip(now, occupancy_at_start, strict=True):
         name, old_pids = card.device.label, {user.pid for user in before.occupants}
         tolerated_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
         foreign = [user for user in card.occupants if user.pid not in old_pids or (user.mem_mib or 0.0) > tolerated_mib]
@@ -228,13 +228,13 @@ def has_leaked(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
 
 def wait_until_idle(
     read: Callable[[], Sequence[Occupancy]],
-    at_open: Sequence[Occupancy],
+    occupancy_at_start: Sequence[Occupancy],
     *,
     limit_s: float,
     clock: Clock,
     sleep: Callable[[float], None],
     interrupted: Callable[[], bool],
-    survivors: Callable[[], str | None] = lambda: None,
+    still_running: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
     """Wait until the devices are free for a probe, and return None; after `limit_s`, return why they are not free.
 
@@ -243,20 +243,20 @@ def wait_until_idle(
 
     Args:
         read: Returns how the cards are used now; empty for CPU ranks.
-        at_open: How they were used when the study opened.
+        occupancy_at_start: How they were used when the study opened.
         limit_s: The longest wait in seconds.
         clock: Times the wait.
         sleep: Waits some seconds of that clock.
         interrupted: Returns whether the user wants to stop.
-        survivors: Names the processes of an earlier probe that are still alive; None without any.
+        still_running: Names the processes of an earlier probe that are still alive; None without any.
     """
     end_s = clock.now() + limit_s
     while True:
         reasons: list[Obstacle] = []
-        if processes := survivors():
+        if processes := still_running():
             reasons.append(Obstacle("own process", f"{processes} of an earlier probe cannot be killed"))
         try:
-            reasons += obstacles(read(), at_open)
+            reasons += obstacles(read(), occupancy_at_start)
         except DeviceError as error:
             failure = unreadable(str(error))
             if isinstance(error, DeviceLostError):  # it does not help to wait

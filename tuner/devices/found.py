@@ -134,8 +134,8 @@ def open_devices(
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
         ranks, cores = int(cpu[1] or 2), usable_cores()
         if ranks > (most := MOST_RANKS_PER_CORE * cores):
-            asked = f"{ranks} ranks on {number_of(cores, 'core')}"
-            raise DeviceError(f"devices cpu:{ranks} asks for {asked}; name cpu:{most} at most")
+            requested = f"{ranks} ranks on {number_of(cores, 'core')}"
+            raise DeviceError(f"devices cpu:{ranks} asks for {requested}; name cpu:{most} at most")
         return CpuSource(ranks, memory_mib=memory_mib)
     auto = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec)
     if not auto and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):

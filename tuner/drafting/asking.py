@@ -103,15 +103,15 @@ def _check_file(text: str, flag: str, words: Sequence[str]) -> None:
         raise StudyError(f"{text}: {why}")
     values = values_or_null_in(Path(file))
     if values and keys not in values:
-        raise StudyError(f"{text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
+        raise StudyError(f"{text}: {file} has no value {keys}; {_did_you_mean(keys, values) or 'see the file'}")
     if values and values[keys] is None:
         raise StudyError(f"{text}: {file} sets {keys} to null; write the value there that your training uses")
 
 
-def _most_alike(name: str, names: Iterable[str]) -> str:
-    """Return `did you mean X?` for the one of `names` that is most like `name`; empty where none is alike."""
-    alike = get_close_matches(name, names, n=1)
-    return f"did you mean {alike[0]}?" if alike else ""
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return `did you mean X?` for the one of `names` that is most like `name`; empty where none is close."""
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def flags_with_placeholders(options: Sequence[str], known: Known) -> list[SearchedFlag]:
@@ -191,14 +191,14 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
         variable = f"; for a variable, write {flag}=VALUE before the command" if flag.isupper() else ""
-        raise StudyError(f"{text}: the script has no flag {flag}; {_most_alike(flag, names) or read}{variable}")
+        raise StudyError(f"{text}: the script has no flag {flag}; {_did_you_mean(flag, names) or read}{variable}")
     return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
 def check_flags_exist(options: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` of a flag that the script does not have."""
     for text in options:
-        _named_flag(text, known)
+        _named_flag(text, known)  # called for its error
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -26,6 +26,10 @@ HYDRA_FOLDER = "hydra.run.dir"
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+_BEFORE_PROGRAM = re.compile(
+    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*|[\d.,:-]+[smhd]?"
+)
+"""The programs that start the rest of their words as a command, with their options, numbers and variables."""
 _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
 
@@ -121,7 +125,7 @@ def nodes(words: Sequence[str]) -> int:
     return next((int(text) for text in texts if text.isdecimal() and int(text) > 1), 1)
 
 
-_FACTS = {
+_PLACEHOLDER_MEANINGS = {
     "out_dir": "a folder of the probe's own",
     "port": "a free port, so that two probes do not meet",
     "ranks": "the number of ranks",
@@ -137,19 +141,19 @@ class WordChange(NamedTuple):
 
     typed: str
     """The words as typed; empty where words are added."""
-    instead: str
+    replacement: str
     """The words that a probe has, with placeholders."""
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a text, such as an error message, contains the name of the changed flag."""
-        name = re.split("[= ]", self.instead)[0].lstrip("-")
+        name = re.split("[= ]", self.replacement)[0].lstrip("-")
         return len(name) > 2 and any(form in text for form in (name, name.replace("-", "_")))
 
     def __str__(self) -> str:
         """Return the change in words, such as `adds --master-port {port} (a free port, …)`."""
-        facts = [_FACTS[name] for name in sorted(placeholders([self.instead])) if name in _FACTS]
-        meaning = f" ({', '.join(facts)})" if facts else ""
-        return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.instead}{meaning}"
+        names = sorted(placeholders([self.replacement]) & _PLACEHOLDER_MEANINGS.keys())
+        meaning = f" ({', '.join(_PLACEHOLDER_MEANINGS[name] for name in names)})" if names else ""
+        return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.replacement}{meaning}"
 
 
 class Template(NamedTuple):
@@ -349,8 +353,10 @@ def _is_flag(word: str) -> bool:
 def script_without_flags(words: Sequence[str]) -> str | None:
     """Return what a command starts that ignores flags behind it: a shell script, `bash -c`, or `make`.
 
-    Returns None for any other command, and for a script that cannot be read.
+    Programs such as `nice`, which start it, are passed over. Returns None for any other command, and for a script that
+    cannot be read.
     """
+    words = list(dropwhile(_BEFORE_PROGRAM.fullmatch, words)) or words
     program, script = PurePath(words[0]).name, words[0]
     if program in {"make", "gmake"}:  # it takes variables alone: `make train WORKERS=2`
         return program

@@ -27,7 +27,7 @@ class Draft:
     """The flags that are searched, or computed from searched ones."""
     devices: str
     """The devices to watch, as a study names them."""
-    likely: tuple[str, ...]
+    likely_presets: tuple[str, ...]
     """The names of presets: that which the user names, or else those of the libraries that the script imports."""
     python: str = ""
     """The Python of the environment that has the command's program; empty for programs of the system."""
@@ -43,7 +43,7 @@ class Draft:
         A searched variable has its placeholder as its value. Where the command line has a flag of the same name, the
         flag is searched instead, and the variable keeps its typed value.
         """
-        of_preset = PRESETS[self.likely[0]].env if self.likely else {}
+        of_preset = PRESETS[self.likely_presets[0]].env if self.likely_presets else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
         set_by_words = {setting.name for setting in command_lines.settings(self.command.words, self.flags)}
         searched_names = self.command.env.keys() & (placeholders.keys() - set_by_words)
@@ -181,7 +181,7 @@ def draft(
         command=command,
         searches=tuple(searches),
         devices=devices or _devices(command_lines.ranks(command.words)),
-        likely=(preset,) if preset else command.presets,
+        likely_presets=(preset,) if preset else command.presets,
         python=python or environment_python(command.words[0]),
     )
 
@@ -194,7 +194,7 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     chosen = {search.flag for search in searches}
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
-    added = [change.instead for change in drafted.template.changes if not change.typed]
+    added = [change.replacement for change in drafted.template.changes if not change.typed]
     if added and (script := command_lines.script_without_flags(drafted.command.words)):
         way = f'the placeholder, such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in it'
         if script in {"make", "gmake"}:

@@ -15,19 +15,19 @@ from tuner.drafting import writing
 from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
+from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
-from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
+from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
-ELSEWHERE = ("srun", "docker", "podman")
+SERVICE_CLIENTS = ("srun", "docker", "podman")
 """Programs that let a service start the training, so that the training is no child process of the program."""
 
 
@@ -82,7 +82,7 @@ class Wanted:
         """Return the path of the study file of a study called `name`."""
         return self.out or STUDIES / f"{name}.yaml"
 
-    def check_free(self, file: Path) -> None:
+    def check_may_write(self, file: Path) -> None:
         """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
             origin = shell_join(writing.command_of_file(file) or ())
@@ -127,7 +127,7 @@ def make_study(
         _check_options_of_file(file, wanted)
         say(f"{file} was made from this command, so it is used; {option('force')} replaces it")
         return known_as
-    wanted.check_free(file)
+    wanted.check_may_write(file)
     wanted = _with_devices_of_variable(wanted, typed)
     # the study before the first run, which needs the values of typed placeholders; a wrong `--search` is refused now
     searches = flags_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
@@ -135,7 +135,7 @@ def make_study(
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}, which may be judged anew; another name begins without them")
-    if (program := Path(typed.words[0]).name) in ELSEWHERE:
+    if (program := Path(typed.words[0]).name) in SERVICE_CLIENTS:
         warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     # the study file
     if wanted.launch:
@@ -246,7 +246,7 @@ def _watched_text(
     # what is searched
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
     if not wanted.search:
-        known = replace(known, launch=launch_shown_by(known))
+        known = replace(known, launch=launch_of_script(known))
     flags = flags_to_search(known, wanted.search or (), say=say, ask=ask, growth_limit=limit_with_larger)
     chosen = with_larger_values(flags, watched.uses)
     drafted = with_searches(drafted, chosen, known)
@@ -280,7 +280,7 @@ def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Call
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
     spec = load(str(file))
-    if keys := exposed(spec):  # `write_files` has made it readable by its owner alone
+    if keys := key_warnings(spec):  # `write_files` has made it readable by its owner alone
         warn("\n".join([*keys, f"only you can read {file}"]))
     else:
         umask = os.umask(0o077)  # Python reads the mask only by setting it

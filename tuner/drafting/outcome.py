@@ -20,7 +20,7 @@ from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies
+from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies, with_references
 from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import fill, placeholders
@@ -70,16 +70,16 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     changes = _changed_values(bench, trainer, view, own_values)
     learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
     kept = "a step is the same" if learns_otherwise else "the same training"
-    same = _learning_compared(own, best, kept) if own else ()
+    learning = _learning_compared(own, best, kept) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again_text
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
     # what was disturbed or not seen must not hide another doubt
-    grave = len(list(export.unseen(own, best))) if own else 0
-    most = max(1, grave) + bool(view.loaded_text) + bool(view.slowing_text)
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), most)]
-    lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
+    unseen_count = len(list(export.unseen(own, best))) if own else 0
+    shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), shown_count)]
+    lines = (*unknown, own_line, best_line, *changes, *learning, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 
 
@@ -134,9 +134,13 @@ def best_folder(case: str, member: int | None = None) -> str:
 
 
 def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
-    """Return what `line_to_copy` returns for the typed command from which a study file was made; None without one."""
-    command = command_of_file(find(bench.asked_for))
-    return line_to_copy(bench, case, config, command, folder) if command else None
+    """Return what `line_to_copy` returns for the typed command from which a study file was made; None without one.
+
+    A reference stands in place of each key that was typed.
+    """
+    command = command_of_file(find(bench.requested_study))
+    line = line_to_copy(bench, case, config, command, folder) if command else None
+    return line and with_references(line)
 
 
 def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:

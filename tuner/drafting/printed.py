@@ -49,13 +49,13 @@ class PrintedProgress(NamedTuple):
 class PrintedLines:
     """Reads the lines of a command in several ways at once, and finds the best way that shows its progress."""
 
-    def __init__(self, likely: Iterable[str] = ()) -> None:
+    def __init__(self, likely_presets: Iterable[str] = ()) -> None:
         """Prepare the ways to read lines, in this order: calls of `report`, presets, and plain forms.
 
-        Presets named `likely` come first, then those with several patterns, which rarely match by chance.
+        Presets named `likely_presets` come first, then those with several patterns, which rarely match by chance.
         """
         surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
-        presets = dict.fromkeys((*likely, *surest_first))
+        presets = dict.fromkeys((*likely_presets, *surest_first))
         self._ways = [  # the first that shows progress counts
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),

@@ -12,7 +12,7 @@ from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import DeviceUse, Watched
-from tuner.study import Expression, Value, named_files, shown_launch, values_in, with_launches
+from tuner.study import Expression, Value, launch_with_flags, named_files, values_in, with_launches
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
@@ -42,19 +42,20 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     return replace(known, flags=(*known.flags, *(flag for flag in of_files if flag.parameter not in typed)))
 
 
-def launch_shown_by(known: Known) -> str | None:
+def launch_of_script(known: Known) -> str | None:
     """Return the name of the ready-made space that fits the flags of a command and its script.
 
     Returns None where none fits, and where it finds nothing in the command that it could vary.
     """
     names = [name for flag in known.flags for name in flag.names]
     names += [word for word in known.words if word.startswith("--")]
-    launch = shown_launch(names)
+    launch = launch_with_flags(names)
     if launch is None:
         return None
     try:
+        # called for its ValueError: the space finds nothing to vary
         with_launches({"launch": launch, "trainer": {"name": "command", "options": {"command": list(known.words)}}})
-    except ValueError:  # it finds nothing to vary
+    except ValueError:
         return None
     return launch
 
@@ -125,7 +126,7 @@ def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUs
     are_devices_idle = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
     # the memory of the fullest card over what the run used of it; 0 on the CPU
-    room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
+    memory_ratio = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
 
     def with_larger(search: SearchedFlag) -> SearchedFlag:
         """Return a flag with larger values added, if it may grow and the devices have room for them."""
@@ -138,8 +139,8 @@ def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUs
                 sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
         elif isinstance(current := search.current, int):
             doublings = (current << power for power in range(12))
-            # what fits is `room * current`; the next doubling shows where memory ends
-            sizes += [size for size in doublings if largest < size <= 2 * room * current]
+            # what fits is `memory_ratio * current`; the next doubling shows where memory ends
+            sizes += [size for size in doublings if largest < size <= 2 * memory_ratio * current]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
     in_order = sorted(searches, key=lambda search: not search.is_of_loader) if are_devices_idle else searches

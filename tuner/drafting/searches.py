@@ -277,11 +277,11 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     batches = known.micro_batches
     is_batch_of_several = batches > 1 and not Role.ENVIRONMENTS.has(flag.names[0])
     if known.free_batch or not is_batch_of_several or known.has_batch_norm:
-        return with_sizes(flag, known.free_batch)
+        return with_sizes(flag, free=known.free_batch)
     return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, batches), is_balanced=True)
 
 
-def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
+def with_sizes(flag: Flag, *, free: bool) -> SearchedFlag:
     """Return the flag of a size: its current value alone, and if it is `free`, fractions and multiples of it, too."""
     current = flag.number or 0
     if not free:
@@ -354,13 +354,12 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     batch = next((search for search in chosen if Role.BATCH.has(search.flag)), None)
     batches = (flag.number or 1) if flag else 1
     # 1
-    if known.free_batch or known.has_batch_norm:
-        return tuple(chosen)
-    if flag is None or batch is None or not isinstance(batch.current, int) or batches < 2:
+    needs_no_total = known.free_batch or known.has_batch_norm or batches < 2
+    if needs_no_total or flag is None or batch is None or not isinstance(batch.current, int):
         return tuple(chosen)
     total = batch.current * batches
     sizes = batch.values
-    is_named_by_person = batch.varies and not batch.is_balanced
+    is_named_by_person = batch.varies and not batch.is_balanced  # a proposed size varies only where it is balanced
     if not is_named_by_person:
         sizes = _balanced_sizes_of_ranks(batch.current, batches, known)
     # 2

@@ -81,7 +81,7 @@ def watch(
     recorder: probe.Recorder,
     clock: probe.Clock,
     limit_s: float,
-    likely: Iterable[str] = (),
+    likely_presets: Iterable[str] = (),
     changes: Sequence[WordChange] = (),
     check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
 ) -> Watched:
@@ -94,7 +94,7 @@ def watch(
         clock: says the time.
         limit_s: the seconds after which a command without progress is ended. Where steps are counted inside the
             training, it may take longer until the first one (`longest_start_s`), and three times as long from then on.
-        likely: presets that are tried first.
+        likely_presets: presets that are tried first.
         changes: the words of the command that are not as typed: an error about one of them says so.
         check: is called once, at the first step of an optimizer, with what is known of the command's processes: by then
             they have parsed their flags. Its errors end the run.
@@ -105,7 +105,7 @@ def watch(
     origin_s = clock.now()
     trainer = launch(plan)
     output, is_checked = Output(), False
-    counted, printed = CountedLines(origin_s), PrintedLines(likely)
+    counted, printed = CountedLines(origin_s), PrintedLines(likely_presets)
 
     def is_understood() -> bool:
         """Return whether the lines so far show the progress: by counts, or by printed lines without any counts.
@@ -247,7 +247,7 @@ def first_run(
             recorder=probe.SamplingRecorder(source, clock, spec.probe.sample_seconds),
             clock=clock,
             limit_s=limit_s,
-            likely=drafted.likely,
+            likely_presets=drafted.likely_presets,
             changes=drafted.template.changes,
             check=check,
         ),

@@ -64,8 +64,9 @@ def bound(profile: Profile) -> Bound | None:
     """Return the class of a profile; None where what was measured does not show it.
 
     1. If the memory's bandwidth or the tensor cores have reached their limit, the part that is furthest beyond decides.
-    2. Otherwise, the multiprocessors (SM) decide: they are busy, or mostly wait for work, or neither.
-    3. Where their activity is unknown, utilisation shows only that a device waits, not what a busy device does.
+    2. Where the activity of the multiprocessors (SM) is unknown, utilisation shows only that a device waits, not what a
+       busy device does.
+    3. Otherwise they decide: they are busy, or mostly wait for work, or neither.
 
     While other programs use the processors, it is unknown what a device waits for.
     """
@@ -75,11 +76,11 @@ def bound(profile: Profile) -> Bound | None:
         return Bound.MEMORY if dram >= tensor else Bound.COMPUTE
     others_are_busy = (profile.others_pct or 0.0) >= BUSY_PCT
     of_waiting = None if others_are_busy else Bound.HOST
-    # 3
+    # 2
     if profile.sm_pct is None:
         is_waiting = profile.util_pct is not None and profile.util_pct < 80.0  # idle for a fifth of the time
         return of_waiting if is_waiting else None
-    # 2
+    # 3
     if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
     return of_waiting if profile.sm_pct < 50.0 else Bound.BALANCED

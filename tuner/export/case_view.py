@@ -293,6 +293,14 @@ class CaseView:
         default = self.default_for(config)
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
+    def pair_with_default(self, standing: Standing) -> "ComparablePair | None":
+        """Return the default config of a config's rung and that config, measured alike; None where they were not."""
+        default = launched(self.default_for(standing.config))
+        measured = next((config for config in self.configs if config.config == default), None)
+        if measured is None or why_incomparable(measured.trials, standing.trials):
+            return None
+        return self.comparable_pair(measured, standing)
+
     def vs_default(self, standing: Standing) -> float | None:
         """Return how many times as many samples/s a config makes as the default config of its rung.
 
@@ -300,9 +308,9 @@ class CaseView:
         probes of the default, the mean of the speeds until then counts.
         """
         default = launched(self.default_for(standing.config))
-        if measured := next((config for config in self.configs if config.config == default), None):
-            pair = self.comparable_pair(measured, standing)
-            if pair is None or why_incomparable(measured.trials, standing.trials):
+        if any(config.config == default for config in self.configs):
+            pair = self.pair_with_default(standing)
+            if pair is None:
                 return None
             of_default, config = pair
             default_speeds = [of_default.samples_per_s or 0.0]

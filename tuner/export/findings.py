@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from textwrap import shorten
 
 from tuner.export.bound import advice
-from tuner.export.case_view import CaseView
+from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, beside_here, figure, in_words, merged_lines, remedy, unit, with_error
+from tuner.export.wording import SPEEDS, figure, in_words, merged_lines, relative_to_cwd, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
 from tuner.study import rung_of
 
@@ -89,6 +90,8 @@ def result(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:
+        if row.status == NO_TRIALS:
+            return CaseFinding(topic=Topic.RESULT, text="no trial has ended yet")
         what = "no config that ran is eligible as best" if row.ok else "no config has run"
         return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_remedies(row)))
     value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
@@ -110,8 +113,8 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     newest = view.failures[-1]
     log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
-    where = f"; log: {beside_here(log)}" if log.is_file() else ""
-    detail = newest.probe.detail[:200]
+    where = f"; log: {relative_to_cwd(log)}" if log.is_file() else ""
+    detail = shorten(newest.probe.detail, 200, placeholder=" …")
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 
 
@@ -166,8 +169,9 @@ def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
         over = " over a whole training" if gain.overall else ""
         times = gain.times and with_error(gain.times, gain.error, 2)
         return f", {times} times{over} {name}{where}" if times else ""
-    points = gain.after - gain.before
-    text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
+    is_above = gain.after >= gain.before
+    difference = gain.difference(".1f").removeprefix("-")
+    text = f", {difference} percentage points {'above' if is_above else 'below'} {name}"
     if times := row.times_default:
         whose = "its samples/s" if times == gain.times else "the samples/s of the default of the best's rung"
         text += f", at {times:.2f} times {whose}"
@@ -208,7 +212,7 @@ def gain_text(row: CaseSummary) -> str:
     if row.objective in SPEEDS:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
-    points = f"{row.gain.after - row.gain.before:+.1f} points from {row.gain.before:.1f}"
+    points = f"{row.gain.difference('+.1f')} percentage points from {row.gain.before:.1f}"
     return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
 
 
@@ -274,7 +278,7 @@ def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield on how many sets of devices the trials ran, if on several, and how many trials do not count."""
     if len(row.measured_on) > 1:
         text = f"measured on {len(row.measured_on)} sets of devices (measured_on in trials.tsv)"
-        action = "on another host the same config may measure several points more or less"
+        action = "on another host the same config may measure several percent more or less"
         yield CaseFinding(topic=Topic.DEVICES, text=text, sureness=Sureness.DOUBTFUL, action=action)
     if row.left_out:
         text = f"{number_of(row.left_out, 'trial')} left out: added by another program, or damaged"

@@ -81,7 +81,7 @@ def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> N
     So no second process can be left behind. All checks have passed when `ready` runs.
     Raises StoreError if the database cannot be read, and TunerError if the dashboard cannot start.
     """
-    connect(url)
+    connect(url)  # called for its StoreError
     if importlib.util.find_spec("optuna_dashboard") is None:
         raise TunerError(f"optuna-dashboard is not installed; {installs('dashboard')} installs it")
     check_free(port)

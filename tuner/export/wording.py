@@ -25,8 +25,8 @@ EXHAUSTED = "no further probe pays"
 """How a search says that it has ended by itself."""
 
 
-def beside_here(path: Path) -> Path:
-    """Return a path, relative to the working directory where it lies below it."""
+def relative_to_cwd(path: Path) -> Path:
+    """Return a path as messages show it: relative to the working directory if it lies below that, else as it is."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

@@ -153,8 +153,8 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
                     if is_first_look:  # all nodes have opened their devices, so nothing of an earlier tuner still runs
                         own_files.clean_up()
                     is_first_look = False
-                    left = process.left if process else None
-                    say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
+                    still_running = process.still_running if process else None
+                    say("cards", cards=[asdict(card) for card in cards.occupancy()], still_running=still_running)
                 case _:  # no request in time, or the end of a part that has ended by itself
                     say("beat", oom_kills=kernel_oom_kills())
         except (TunerError, OSError) as error:
@@ -176,7 +176,7 @@ def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox
         while not has_ended:
             if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
                 process.end()
-            has_ended = process.exit_code() is not None or process.left is not None  # left: it cannot be killed
+            has_ended = process.exit_code() is not None or process.still_running is not None
             for line in process.lines(0.0 if has_ended else POLL_S):  # after the end, once more for the last lines
                 say("line", text=line.text, stream=line.stream)
             for count in counts.read():
@@ -191,7 +191,7 @@ def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox
     finally:
         process.end()
         recorder.stop()
-    say("exit", code=process.exit_code(), left=process.left, oom_kills=kernel_oom_kills())
+    say("exit", code=process.exit_code(), still_running=process.still_running, oom_kills=kernel_oom_kills())
     return process
 
 

@@ -30,7 +30,7 @@ QUIET_S = 5.0
 """Seconds without a sign of life after which a node is named where the probe fails for any reason."""
 
 
-class Waits(NamedTuple):
+class Timing(NamedTuple):
     """How long the tuner waits for a watcher, and how often it gives watchers a sign of life."""
 
     start_s: float = 120.0
@@ -41,7 +41,7 @@ class Waits(NamedTuple):
     """Seconds between two signs of life of the tuner."""
 
 
-USUAL_WAITS = Waits()
+USUAL_TIMING = Timing()
 
 
 class NodeProcesses(StartedProcess):
@@ -59,7 +59,7 @@ class NodeProcesses(StartedProcess):
         *,
         head: str,
         protections: list[Protection],
-        waits: Waits,
+        timing: Timing,
     ) -> None:
         """Start the plan's command on each node. Raises the errors of `Launch`, and the error of a node that refuses.
 
@@ -71,9 +71,9 @@ class NodeProcesses(StartedProcess):
             head: The host where the ranks of all nodes meet.
             protections: The person's files are protected until `end`; see `own_files`. If ranks of a lost node may
                 still write then, `end` leaves the protection open and adds it here, so that the caller closes it.
-            waits: How long watchers may take to answer.
+            timing: How long watchers may take to answer.
         """
-        self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
+        self._clock, self._inbox, self._origin_s, self._timing = clock, inbox, clock.now(), timing
         self.watchers = tuple(watchers)
         self.samples: deque[DeviceSample] = deque()
         """The samples that nobody has taken yet; times are on this side's clock."""
@@ -103,7 +103,7 @@ class NodeProcesses(StartedProcess):
         for watcher in self.watchers:
             watcher.ask(Part(plan=plan, head=head))
         try:
-            self._await_start(waits.start_s)
+            self._await_start(timing.start_s)
         except BaseException:
             self.end()
             raise
@@ -208,9 +208,10 @@ class NodeProcesses(StartedProcess):
             self._code, self._failed_s = code, self._clock.now()
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes that still run after `end`; None when there are none."""
-        return next((f"{watcher.host}: {watcher.left}" for watcher in self.watchers if watcher.left), None)
+        processes = (f"{watcher.host}: {watcher.still_running}" for watcher in self.watchers if watcher.still_running)
+        return next(processes, None)
 
     @property
     def short_of_memory(self) -> list[str]:
@@ -261,7 +262,7 @@ class NodeProcesses(StartedProcess):
         unanswered = [watcher for watcher in self.watchers if watcher.code is None]
         for watcher in unanswered:
             watcher.ask(Word.END)
-        answers = watching.messages_until(self._inbox, self._clock, self._waits.end_s)
+        answers = watching.messages_until(self._inbox, self._clock, self._timing.end_s)
         while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
             if (message := next(answers, None)) is None:  # the time for answers is over
                 break

@@ -21,7 +21,7 @@ from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes import watcher as watching
-from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
+from tuner.nodes.processes import USUAL_TIMING, NodeProcesses, Timing, drained
 from tuner.nodes.watcher import BEAT, Connect, Message, Opening, Step, Watcher, Word
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
@@ -64,7 +64,7 @@ class Nodes:
         clock: probe.Clock | None = None,
         *,
         connect: Connect = Step,
-        waits: Waits = USUAL_WAITS,
+        timing: Timing = USUAL_TIMING,
     ) -> None:
         """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them.
 
@@ -73,9 +73,9 @@ class Nodes:
             hosts: The names of the nodes.
             clock: Times the messages of the watchers; None for the real clock.
             connect: Starts a watcher on a host, and returns the connection to it.
-            waits: How long watchers may take to answer.
+            timing: How long watchers may take to answer.
         """
-        self._spec, self._clock, self._connect, self._waits = spec, clock or probe.MonotonicClock(), connect, waits
+        self._spec, self._clock, self._connect, self._timing = spec, clock or probe.MonotonicClock(), connect, timing
         self._hosts, self._inbox = tuple(hosts), SimpleQueue[Message]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
@@ -106,7 +106,7 @@ class Nodes:
 
     def _beat(self) -> None:
         """Give all watchers signs of life until the nodes are closed."""
-        while not self._is_closed.wait(self._waits.beat_s):
+        while not self._is_closed.wait(self._timing.beat_s):
             for watcher in tuple(self._watchers):
                 watcher.connection.send(BEAT)
 
@@ -128,7 +128,7 @@ class Nodes:
         """
         answers: dict[str, Mapping[str, Any]] = {}
         waiting, srun_lines = list(watchers), list[str]()
-        messages = watching.messages_until(self._inbox, self._clock, self._waits.start_s)
+        messages = watching.messages_until(self._inbox, self._clock, self._timing.start_s)
         while waiting and (message := next(messages, None)):
             host, content = message.watcher.host, message.content
             if content["kind"] == "srun":
@@ -198,9 +198,9 @@ class Nodes:
 
     def start(self, plan: probe.ProbePlan) -> NodeProcesses:
         """Start a plan's command on its nodes; a `StartProcess`."""
-        watchers = self._watchers[: plan.slot.nodes]
+        of_plan = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
-            plan, watchers, self._inbox, self._clock, head=self._head, protections=self._protections, waits=self._waits
+            plan, of_plan, self._inbox, self._clock, head=self._head, protections=self._protections, timing=self._timing
         )
         return self._processes
 

@@ -217,7 +217,7 @@ class Watcher:
         """Whether its connection has ended."""
         self.oom_kills = 0
         """The processes on its node that the kernel has killed for lack of memory since boot."""
-        self.left: str | None = None
+        self.still_running: str | None = None
         """The processes of its last part that cannot be killed."""
         self.code: int | None = None
         """The exit code of its part; None while that runs."""
@@ -241,7 +241,7 @@ class Watcher:
         if is_from_watcher:
             self.clock.learn(message["at_s"], self.heard_s)
             self.oom_kills = message.get("oom_kills", self.oom_kills)
-            self.left = message.get("left", self.left)
+            self.still_running = message.get("still_running", self.still_running)
         else:
             message = {"kind": "srun", "text": printable(text)}
         if message["kind"] != "beat":

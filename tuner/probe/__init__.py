@@ -1,10 +1,10 @@
-"""One bounded run of the trainer: plan, process, progress, window, failures, result; what other rooms use of them.
+"""One bounded run of the trainer: plan, process, progress, window, failures, result; what other packages use of them.
 
 The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
 from tuner.probe.counting import MOST
-from tuner.probe.evidence import COMPILING, OUT_OF_MEMORY, REPORTED, Evidence, quoted
+from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,
@@ -35,7 +35,7 @@ from tuner.probe.probe_plan import (
     Slot,
     search_path,
 )
-from tuner.probe.process import Process, reserved_port
+from tuner.probe.process import Process, other_tuners, reserved_port
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import (
     Answer,

@@ -22,10 +22,6 @@ REPORTED = "told"
 NO_OUTPUT = "no output"
 """What stands for the last words of a trainer that has printed nothing."""
 
-COMPILING = "compiling"
-"""The name of the rule of a start that took too long because kernels were compiled."""
-_COMPILED = re.compile(r"^Module \S+ .*\(compiled\)$")
-"""Matches the line of Warp about kernels that it has compiled, once for a machine: the next start finds them ready."""
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 """Matches the last line of most Python tracebacks, with or without the prefix of a rank."""
 _FRAME = re.compile(r'^\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
@@ -187,8 +183,10 @@ def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
 
     Args:
         causes: The exceptions in the output.
-        lines: The last lines of the output.
+        lines: The last lines of the output. Those without a letter or digit, such as the rule below a table, do not
+            count.
     """
+    lines = [line for line in lines if re.search(r"\w", line)] or lines
     exception = causes.root_cause or causes.consequence
     before_torchrun = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
     is_of_torchrun = exception and "ChildFailedError" in exception.text and len(before_torchrun) < len(lines)
@@ -227,8 +225,6 @@ class Evidence:
         self._tail: deque[Clue] = deque(maxlen=200)
         """The last lines of the output."""
         self._printed_causes = RootCauses()
-        self.has_compiled = False
-        """Whether a line has said that kernels were compiled; not forgotten after an iteration."""
 
     @property
     def fatal_t_s(self) -> float | None:
@@ -277,7 +273,6 @@ class Evidence:
         """
         self._tail.append(Clue(t_s, text))
         self._printed_causes.feed(text, t_s, rank)
-        self.has_compiled = self.has_compiled or bool(_COMPILED.match(text.rstrip()))
         kind, rule = next(((kind, rule) for kind, rule, pattern in RULES if pattern.search(text)), (None, ""))
         is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
         is_known_exception = kind is not None and bool(_EXCEPTION.search(text))

@@ -2,7 +2,7 @@
 
 The tuner starts the guard as a script, `python -I -S guard.py GRACE_SECONDS COMMAND…`. Its standard input is one end
 of a socket pair. The guard is the subreaper of every process below the command, so it also finds grandchildren that
-left the command's process group. Each of them names the guard in its environment: by this mark, `end_orphans` of
+left the command's process group. Each of them names the guard in its environment: by that, `end_orphans` of
 `process.py` finds and ends what a killed guard leaves behind.
 
 The guard ends all processes in three cases: the command exits, the tuner asks for it, or the tuner is gone (even after
@@ -33,7 +33,7 @@ import sys
 import time
 from collections.abc import Callable
 
-MARK = "TUNER_GUARD"
+GUARD_VARIABLE = "TUNER_GUARD"
 """The environment variable by which every process below the command names its guard: see `identity`."""
 MEMORY = "TUNER_MEMORY_MIB"
 """The environment variable with the memory that each process below the command may have (setrlimit(2), RLIMIT_DATA)."""
@@ -66,7 +66,7 @@ def main() -> None:
             trainer = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, MARK: identity(os.getpid())},
+                env={**os.environ, GUARD_VARIABLE: identity(os.getpid())},
                 process_group=0,
                 preexec_fn=lambda: _prepare(libc),  # noqa: PLW1509 - this process has one thread
             )
@@ -151,7 +151,7 @@ class Descendants:
 
 
 def end_all(
-    left: Descendants,
+    processes: Descendants,
     grace_s: float,
     *,
     now: Callable[[], float] = time.monotonic,
@@ -161,12 +161,12 @@ def end_all(
     """End and collect every descendant: TERM, then KILL after `grace_s` seconds; write which ones outlive KILL."""
     kill_s = now() + grace_s
     name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
-    left.signal(signal.SIGTERM)
-    while left.reap():
+    processes.signal(signal.SIGTERM)
+    while processes.reap():
         if now() >= kill_s:
-            left.signal(signal.SIGKILL)
+            processes.signal(signal.SIGKILL)
         if now() >= name_s:
-            write(f"\n[tuner] waiting for what KILL has not ended: {left.named()}\n")
+            write(f"\n[tuner] waiting for what KILL has not ended: {processes.named()}\n")
             name_s += NAMED_EVERY_S
         sleep(POLL_S if now() < slow_s else SCAN_S)
 

@@ -244,11 +244,11 @@ USUAL_BOUNDS = Bounds()
 
 
 class Log:
-    """A file of at most `room_bytes` bytes that only its owner can read. It remembers the first error in writing it."""
+    """A file of at most `most_bytes` bytes that only its owner can read. It remembers the first error in writing it."""
 
-    def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
+    def __init__(self, path: Path, most_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OutputError when it cannot be opened."""
-        self._path, self._room_bytes = path, room_bytes
+        self._path, self._bytes_left = path, most_bytes
         try:
             self._file = open_anew(path)
         except OSError as error:
@@ -259,11 +259,11 @@ class Log:
     def write(self, lines: Iterable[str]) -> None:
         """Append lines and flush them. Lines after an error, beyond the bound or after `close` are left out."""
         chunk = "".join(f"{line}\n" for line in lines).encode()
-        if self._error is not None or self._room_bytes <= 0:
+        if self._error is not None or self._bytes_left <= 0:
             return
-        kept = chunk[: self._room_bytes]
-        self._room_bytes -= len(chunk)
-        if self._room_bytes <= 0:
+        kept = chunk[: self._bytes_left]
+        self._bytes_left -= len(chunk)
+        if self._bytes_left <= 0:
             kept += b"\n[tuner: the rest of this log is left out]\n"
         try:
             self._file.write(kept)
@@ -278,7 +278,7 @@ class Log:
 
     def close(self) -> None:
         """Close the file. Harmless to repeat."""
-        self._room_bytes = 0
+        self._bytes_left = 0
         with suppress(OSError):
             self._file.close()
 

@@ -1,7 +1,7 @@
 """Runs a plan's command as a process with a port of its own, always ends it, and ends what a killed guard left.
 
 The guard is a process between the tuner and the trainer, which ends all processes of the trainer: see `guard`. An
-orphan is a process whose guard was killed. Each process below a guard names it in its environment: that is its mark.
+orphan is a process whose guard was killed. Each process below a guard names its guard in its environment.
 """
 
 import json
@@ -20,14 +20,14 @@ from typing import IO, cast
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
 from tuner.probe.count_files import CountLines, MergedCounts
-from tuner.probe.guard import MARK, identity
+from tuner.probe.guard import GUARD_VARIABLE, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.protocols import Clock, OutputLine, StartedProcess
 from tuner.study import open_anew, shell_join
 
-_MARKED = re.compile(rb"(?:^|\0)" + MARK.encode() + rb"=([^\0]*)")
+_NAMED_GUARD = re.compile(rb"(?:^|\0)" + GUARD_VARIABLE.encode() + rb"=([^\0]*)")
 
 
 def end_orphans(within_s: float) -> list[int]:
@@ -49,21 +49,42 @@ def end_orphans(within_s: float) -> list[int]:
     return [process.pid for process in orphans]
 
 
+def other_tuners() -> list[int]:
+    """Return the ids of the other processes that run probes on this machine now, as far as this user may see them."""
+    import psutil  # noqa: PLC0415 - only processes that run probes need it
+
+    guards = set(map(_guard_named_by, psutil.pids())) - {os.environ.get(GUARD_VARIABLE)}  # a guard of this tuner itself
+    tuners = set[int]()
+    for named in guards:
+        guard_id = _guard_id(named)
+        if guard_id and identity(guard_id) == named:
+            with suppress(psutil.Error):  # it has ended
+                tuners.add(psutil.Process(guard_id).ppid())
+    return sorted(tuners - {os.getpid()})
+
+
 def _is_orphan(pid: int) -> bool:
     """Return whether a process names a guard of this namespace of process ids that does not run any more."""
-    mark = _mark(pid)  # `NAMESPACE/GUARD/START`, as `guard.identity` makes it
-    namespace, _, guard_id = mark.rpartition("/")[0].rpartition("/")
+    named = _guard_named_by(pid)
+    guard_id = _guard_id(named)
+    has_own_guard = named == os.environ.get(GUARD_VARIABLE) or pid == os.getpid()  # this tuner itself runs below it
+    return guard_id is not None and not has_own_guard and identity(guard_id) != named
+
+
+def _guard_id(named: str) -> int | None:
+    """Return the process id of a guard by its identity; None in another namespace of process ids, or for "".
+
+    `guard.identity` makes the identity: `NAMESPACE/GUARD/START`.
+    """
+    namespace, _, guard_id = named.rpartition("/")[0].rpartition("/")
     is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
-    has_own_guard = mark == os.environ.get(MARK) or pid == os.getpid()  # this tuner itself runs below that guard
-    if not guard_id.isdigit() or has_own_guard or not is_of_this_namespace:
-        return False
-    return identity(int(guard_id)) != mark
+    return int(guard_id) if guard_id.isdigit() and is_of_this_namespace else None
 
 
-def _mark(pid: int) -> str:
-    """Return the mark of a process, which names its guard; "" if it has none, is of another user, or is gone."""
+def _guard_named_by(pid: int) -> str:
+    """Return the identity of the guard that a process names; "" if it has none, is of another user, or is gone."""
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - three times faster
-        if match := _MARKED.search(file.read()):
+        if match := _NAMED_GUARD.search(file.read()):
             return match[1].decode(errors="replace")
     return ""
 
@@ -165,7 +186,7 @@ class Process(StartedProcess):
     def end(self) -> int:
         """Return the exit code, after every process of the probe has ended.
 
-        Returns -1 where a process cannot be ended; `left` then names it.
+        Returns -1 where a process cannot be ended; `still_running` then names it.
         """
         if self._given_up_at_s is None:
             self._given_up_at_s = self._clock.now() + self._bounds.term_grace_s + self._bounds.kill_s
@@ -178,7 +199,7 @@ class Process(StartedProcess):
         return self._exit if self._exit is not None else -1
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes that still run after `end`, or their guard if it names none; None when there are none."""
         if self._given_up_at_s is None or self.exit_code() is not None:
             return None

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     next: Next
     why: str | None = None
     """Why the probe is given up; None if it is not."""
-    again_s: float = math.inf
+    next_result_s: float = math.inf
     """The seconds after the first mark from which on the next iteration gives a result, however new the last one is."""
 
 
@@ -165,7 +165,7 @@ class StartedProcess(RunningTrainer, Protocol):
         return self.end()
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes that still run after `end`; None when there are none."""
         ...
 

@@ -198,7 +198,7 @@ class _Probe:
             is_last = answer.next is protocols.Next.LAST_ITERATION
             if has_result:  # what it wants holds until the next result
                 wants_more = answer.next is protocols.Next.MORE
-                next_result_s = 0.0 if is_last else min(1.02 * trained_s, answer.again_s)
+                next_result_s = 0.0 if is_last else min(1.02 * trained_s, answer.next_result_s)
 
             # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):

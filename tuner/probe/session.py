@@ -96,9 +96,9 @@ class Sessions:
         return self._run.ready_s if self._run else None
 
     @property
-    def left(self) -> str | None:
+    def still_running(self) -> str | None:
         """The processes of the last start that still run after they were ended; None when there are none."""
-        return self._process.left if self._process else None
+        return self._process.still_running if self._process else None
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
         """Start the command of a cold plan, or a run of a warm plan in a session, and return it; see `Launch`."""

@@ -103,6 +103,12 @@ USUAL_IDLE_SCATTER = 0.12
 The smaller of this and `Variation.scatter` applies. On two H200s, iterations scatter by an eighth of the idle time at
 every utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
+USUAL_SHARE_SCATTER = 0.04
+"""The least usual standard deviation of an iteration's mean, as a share of the busy or the idle time, the smaller one.
+
+Chosen on recordings of two CPU ranks and half of those of two H200s (`benchmarks/results/measurement.md`). Two
+iterations of a half idle device are alike by chance more often than their scatter lets expect.
+"""
 FULL_PCT = 100.0
 """The busy share of a device that is never idle, in percent."""
 
@@ -197,7 +203,10 @@ def standard_error(
     mean_seconds = fmean(block.seconds for block in blocks)
     mean = sum(block.seconds * block.value for block in blocks) / (count * mean_seconds)
     residuals = [block.seconds / mean_seconds * (block.value - mean) for block in blocks]
-    usual_scatter = min(variation.scatter * mean, USUAL_IDLE_SCATTER * (largest - mean))
+    usual_scatter = variation.scatter * mean
+    if largest < math.inf:
+        usual_scatter = max(usual_scatter, USUAL_SHARE_SCATTER * min(mean, largest - mean))
+        usual_scatter = min(usual_scatter, USUAL_IDLE_SCATTER * (largest - mean))
     squares = sum(residual**2 for residual in residuals) + scatter_weight * usual_scatter**2
     if squares == 0.0:
         return 0.0

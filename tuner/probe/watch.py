@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.count import TrainingCounts
 from tuner.probe.count_files import training_counts
-from tuner.probe.evidence import COMPILING, NO_OUTPUT, OUT_OF_MEMORY, Evidence
+from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched
@@ -151,7 +151,7 @@ class Watch:
             return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
-        if now_s >= self._limits.max_seconds:  # a shorter silence than earlier already shows a hang, not a slow trainer
+        if now_s >= self._limit_s:  # a shorter silence than earlier already shows a hang, not a slow trainer
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
         # another iteration would not end in time, and none is needed
         if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):
@@ -278,15 +278,16 @@ class Watch:
         rank = None
         match end:
             case ProbeEnd.HANG:
-                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration; {last_line}"
+                limit = ""
+                if reached is not None and not self._median_iteration_s():  # else as long as a few usual iterations
+                    limit = f" for {self._limits.silence_seconds:.0f} s (see probe.silence_seconds)"
+                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration{limit}; {last_line}"
             case ProbeEnd.ENOUGH:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
                 kind, rule = FailureKind.TOO_SLOW, "time limit"
-                is_slow_start = not self.marks or self.marks[0].t_s > self._limits.max_seconds / 2
-                if is_slow_start and self.evidence.has_compiled:
-                    rule, too_early = COMPILING, f"{too_early}; the next start finds what is compiled"
-                detail = f"the time limit of {self._limits.max_seconds:.0f} s (see probe.max_seconds) came {too_early}"
+                key = "max_seconds" if self.marks else "max_start_seconds"
+                detail = f"the time limit of {getattr(self._limits, key):.0f} s (probe.{key}) came {too_early}"
             case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
                 done = f"the training was over at iteration {reached}, before it could be measured"
@@ -316,7 +317,12 @@ class Watch:
 
     def _has_time_for(self, more: int) -> bool:
         """Return whether `more` median iterations after the last mark would end before the time limit."""
-        return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
+        return self._last_mark_s + more * self._median_iteration_s() <= self._limit_s
+
+    @property
+    def _limit_s(self) -> float:
+        """The time limit that holds now, in seconds since the probe began: that of the start before the first mark."""
+        return self.marks[0].t_s + self._limits.max_seconds if self.marks else self._limits.max_start_seconds
 
     @property
     def _window_marks(self) -> Sequence[Mark]:

@@ -65,8 +65,10 @@ class CaseRecord:
     """The default config of each rung, with which other configs of the rung are compared."""
     learning: tuple[str, ...] = ()
     """The parameters that change what is learnt."""
+    max_start_seconds: float | None = None
+    """The time limit of a start, in seconds; None in older records, where `max_seconds` included the start."""
     max_seconds: float | None = None
-    """The time limit of a probe, in seconds; None in older records."""
+    """The time limit of a probe from its first iteration on, in seconds; None in older records."""
     recording: Mapping[str, Any] | None = None
     """How the case is recorded, if it is: the JSON of `tuner.export.recorded_table.Circumstances`."""
 
@@ -74,6 +76,11 @@ class CaseRecord:
     def trainer_name(self) -> str | None:
         """The name of the trainer."""
         return self.trainer.get("name")
+
+    def raises_a_limit_of(self, before: "CaseRecord") -> bool:
+        """Return whether a time limit is higher than in an earlier record of the case; an unknown one is not."""
+        earlier, now = (before.max_start_seconds, before.max_seconds), (self.max_start_seconds, self.max_seconds)
+        return any(old and new and new > old for old, new in zip(earlier, now, strict=True))
 
 
 def encode(case: CaseRecord) -> dict[str, Any]:

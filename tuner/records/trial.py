@@ -226,6 +226,11 @@ class TrialRecord:
         return _number(self.probe.total_s)
 
     @property
+    def widened_error(self) -> float | None:
+        """The standard error of `value` to print: wider than `error` if other programs disturbed the reading."""
+        return widened(self.value or 0.0, self.error, possible_loss(self.probe.devices))
+
+    @property
     def samples_per_s(self) -> float | None:
         """The samples that all ranks made in a second."""
         return _number(self.probe.samples_per_s)

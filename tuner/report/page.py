@@ -80,7 +80,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
 
 @cache
 def _templates(in_markdown: bool) -> Environment:
-    """Return the templates of this room; each is compiled once. Every value is escaped, for HTML or for Markdown."""
+    """Return the templates of the report, each compiled once. Every value is escaped, for HTML or for Markdown."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
         autoescape=select_autoescape(["html"]),

@@ -64,9 +64,9 @@ def line(event: events.Event) -> StyledLine | None:
             text = f"case {auto_line(event.case, event.parameter, event.values, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
-            again = f", {event.confirmed} to confirm" if event.confirmed else ""
+            confirming = f", {event.confirmed} to confirm" if event.confirmed else ""
             trials = number_of(event.probed, "trial")
-            text, style = f"case {event.case}: {event.ending}; {trials} now{again}{why}", "bold"
+            text, style = f"case {event.case}: {event.ending}; {trials} now{confirming}{why}", "bold"
         case _:
             return None
     return StyledLine(text, style)

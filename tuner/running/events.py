@@ -187,7 +187,7 @@ class ProbeEnded(Event):
     def of(
         cls,
         case: Case,
-        asked: "OwnTrial",
+        trial: "OwnTrial",
         result: ProbeResult,
         verdict: "Verdict",
         *,
@@ -203,23 +203,23 @@ class ProbeEnded(Event):
         not_measured = f"no {', '.join(verdict.unread)}" if verdict.unread else None
         return cls(
             case=case.name,
-            trial=asked.number,
-            config=dict(asked.config),
+            trial=trial.number,
+            config=dict(trial.config),
             total_batch=result.total_batch,
             status=verdict.status,
             values=tuple(verdict.values or ()),
             error=widened(verdict.values[0], verdict.error, possible_loss(result.devices)) if verdict.values else None,
             samples_per_s=result.samples_per_s,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
-            confirms=asked.confirms,
-            origin=asked.choice.origin,
+            confirms=trial.confirms,
+            origin=trial.choice.origin,
             seconds=result.total_s,
             leads=leads,
             best=best,
             finished=finished,
             target=target,
             # neither another measurement of the best, nor a failure that will be tried again
-            counts=target is not None and not (asked.confirms or verdict.retry),
+            counts=target is not None and not (trial.confirms or verdict.retry),
             left_s=left_s,
         )
 

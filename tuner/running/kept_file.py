@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tuner.export import printable, write_files
 from tuner.records.urls import STUDY_FILE
-from tuner.study import exposed, find, stands_in
+from tuner.study import find, is_fallback_of, key_warnings
 
 if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
@@ -17,15 +17,15 @@ _COPIED = "# a copy of "
 def keep_study_file(bench: "Workbench") -> None:
     """Copy the file of a study beside its results. Raises OutputError.
 
-    The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
+    The results of a replay, and those of a fallback in place of the requested study, belong to no file. A file with a
     literal password or key stays where it is, because results are given to others.
     """
-    file, copy = find(bench.asked_for), bench.folder / STUDY_FILE
-    is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
+    file, copy = find(bench.requested_study), bench.folder / STUDY_FILE
+    is_of_file = bench.folder.name == bench.spec.name and not is_fallback_of(bench.spec, bench.requested_study)
     is_copy_itself = copy.is_file() and copy.samefile(file)  # tuner runs on the copy
-    if not is_of_file or exposed(bench.spec) or is_copy_itself:
+    if not is_of_file or key_warnings(bench.spec) or is_copy_itself:
         return
-    remark = f"{_COPIED}{_shown(file.resolve())}, with which{_end_of_remark()}\n".encode()
+    remark = f"{_COPIED}{_shown(file.resolve())}, with which tuner ran in {_shown(Path.cwd())}\n".encode()
     content = file.read_bytes()
     begins_with_comment = content.startswith(b"#") and b"\n" in content  # which may name the study's command
     place = content.index(b"\n") + 1 if begins_with_comment else 0
@@ -39,11 +39,6 @@ def _shown(path: Path) -> str:
     return printable(str(path).replace("\n", " ")).encode("utf-8", "replace").decode()
 
 
-def _end_of_remark() -> str:
-    """Return the end of the remark in a copy that is made now: it names the folder in which tuner runs."""
-    return f" tuner ran in {_shown(Path.cwd())}"
-
-
 def origin_of(study: str) -> str | None:
     """Return the remark in the copy `study` of a study file, which says where that file is: `a copy of …`.
 
@@ -54,5 +49,5 @@ def origin_of(study: str) -> str | None:
         return None
     head = file.read_text(encoding="utf-8", errors="replace").split("\n", 2)[:2]
     remark = next((line for line in head if line.startswith(_COPIED)), "")
-    is_elsewhere = bool(remark) and not remark.endswith(_end_of_remark())
+    is_elsewhere = bool(remark) and not remark.endswith(f" tuner ran in {_shown(Path.cwd())}")
     return remark.removeprefix("# ") if is_elsewhere else None

@@ -175,6 +175,7 @@ class CaseWork:
 def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseRecord:
     """Return what the database keeps of a case beside its trials, for tables, reports and similar cases."""
     bench = job.bench
+    limits = bench.spec_for(case).probe
     return CaseRecord(
         case=case.name,
         method=case.method,
@@ -188,7 +189,8 @@ def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseReco
         ladder=space.ladder,
         defaults=tuple(space.defaults()),
         learning=tuple(sorted(bench.trainer.learning)),
-        max_seconds=bench.spec_for(case).probe.max_seconds,
+        max_start_seconds=limits.max_start_seconds,
+        max_seconds=limits.max_seconds,
         recording=job.recording,
     )
 

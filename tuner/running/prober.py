@@ -64,18 +64,20 @@ class RealProber:
             nodes: the source, if it is several nodes; None for this machine.
         """
         self._say = say
-        self._has_told_survivors = self._has_warned = False
+        self._has_told_still_running = self._has_warned_of_files = False
+        """Whether the user knows which processes cannot be killed, and how the person's files are kept."""
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
         """The recorder of the last probe."""
         self._clock = clock
         self._sleep = sleep
         self._occupied = occupied
-        self._at_open = occupied()
+        self._occupancy_at_start = occupied()
+        """How the cards were used when this prober was made: what they held then does not count as busy."""
         self._sessions = sessions
         self._facts = dict(facts or {})
         self._nodes = nodes
-        self._after_first_run: Sequence[Occupancy] | None = None
+        self._occupancy_after_first_run: Sequence[Occupancy] | None = None
         """How the cards were used after the first run of the open session; None without a session."""
 
     @property
@@ -103,15 +105,15 @@ class RealProber:
         result = replace(result, warm=is_warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():  # the next probe must not begin in this session
             self.close()
-        self._tell_survivors()
+        self._tell_still_running()
         if plan.protects_files:
             _remove_saved(plan.slot)
         return self._nodes.with_nodes(result) if self._nodes else result
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
         """Say once how the person's files are kept, if no private view of them can be had."""
-        if plan.protects_files and not self._has_warned:
-            self._has_warned = True
+        if plan.protects_files and not self._has_warned_of_files:
+            self._has_warned_of_files = True
             means = own_files.ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
             folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
             if text := own_files.warning(folders, plan.slot.out_dir, means):
@@ -124,26 +126,26 @@ class RealProber:
     def close(self) -> None:
         """End the open session, if there is one, and wait for it."""
         self._sessions.close()
-        self._after_first_run = None
-        self._tell_survivors()
+        self._occupancy_after_first_run = None
+        self._tell_still_running()
 
-    def _tell_survivors(self) -> None:
-        """Say once which processes of the last probe cannot be killed."""
-        survivors = self._sessions.left
-        if survivors and not self._has_told_survivors:
-            self._say(f"{survivors} outlives its probe and cannot be killed; no other probe starts before it has ended")
-        self._has_told_survivors = survivors is not None
+    def _tell_still_running(self) -> None:
+        """Say once which processes of the last probe still run, because they cannot be killed."""
+        process = self._sessions.still_running
+        if process and not self._has_told_still_running:
+            self._say(f"{process} outlives its probe and cannot be killed; no other probe starts before it has ended")
+        self._has_told_still_running = process is not None
 
     def _wait_until_idle(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.Failure | None:
         """Return why the devices are not free for a probe; None once they are."""
         return wait_until_idle(
             self._occupied,
-            self._at_open,
+            self._occupancy_at_start,
             limit_s=plan.slot.limits.idle_seconds,
             clock=self._clock,
             sleep=self._sleep,
             interrupted=lambda: stop(None).next is probe.Next.INTERRUPTED,
-            survivors=lambda: self._sessions.left,
+            still_running=lambda: self._sessions.still_running,
         )
 
     def _leaks(self) -> bool:
@@ -152,9 +154,9 @@ class RealProber:
             occupancy = self._occupied() if self.open_session else []
         except DeviceError:
             return True
-        if self._after_first_run is None:  # this is called after each probe, for the first time now
-            self._after_first_run = occupancy
-        return has_leaked(occupancy, self._after_first_run)
+        if self._occupancy_after_first_run is None:  # this is called after each probe, for the first time now
+            self._occupancy_after_first_run = occupancy
+        return has_leaked(occupancy, self._occupancy_after_first_run)
 
 
 def _remove_saved(slot: probe.Slot) -> None:

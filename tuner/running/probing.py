@@ -72,10 +72,7 @@ class Probing:
     def measure(self, trial: OwnTrial) -> StoredProbe:
         """Probe the config of a trial, unless it is certain to fail; store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
-        limits = self._job.purpose.limits(slot.limits)
-        # the same start may take longer on another machine, or while kernels compile: no fault of the config
-        longest_s = limits.max_seconds + trial.history.slowest_start_s(trial.config)
-        slot = replace(slot, limits=limits.model_copy(update={"max_seconds": longest_s}))
+        slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
             stored = run_in(slot, partial(self._plan, trial), partial(self._probe, trial))
         except TrainerError as refusal:
@@ -99,10 +96,11 @@ class Probing:
         Nothing runs if the config needs as much memory as one that ran out: it is certain to fail.
         """
         history = trial.history
-        if known := judge_unlaunched(trial.config, history.frontier):
+        now = self._study.history() if history.running else history  # another worker may have run out of memory
+        if known := judge_unlaunched(trial.config, now.frontier):
             failure, verdict = known
             return self._store(trial, probe.unlaunched(trial.config, failure, plan.digest), verdict, plan)
-        left = None if trial.confirms else self._probes_left(trial.choice.left, history.finished)
+        left = None if trial.confirms else self._probes_left(trial.choice.trials_left, history.finished)
         self._job.watcher(
             ProbeStarted(
                 case=self._case.name,
@@ -206,7 +204,7 @@ class Probing:
         If the database cannot store the result, a file in the probe's folder keeps it, and StoreError is raised.
         `plan`: None if the trainer has refused the config.
         """
-        folder, expected = self._job.bench.folder, trial.choice.left
+        folder, expected = self._job.bench.folder, trial.choice.trials_left
         record = probe_record(result, verdict, plan, folder=folder)
         try:
             history = self._study.tell(trial, verdict, record)
@@ -267,7 +265,9 @@ class Probing:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        are_counted = self._study.strategy.foretells_end  # then `probes` has the measurements that compare with `own`
+        # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
+        target = self._job.target(self._spec)
+        are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
         if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
             confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
@@ -351,7 +351,7 @@ class Probing:
         is_hopeless = False
         if value is not None and not so_far.level_changed:  # otherwise the mean is not yet that of the config
             is_hopeless = self._study.report(trial, so_far.iterations, value)
-        is_competing = self._job.purpose.configs_compete and not trial.repeats and not self._is_default(trial.config)
+        is_competing = self._job.purpose.configs_compete and not trial.is_repeat and not self._is_default(trial.config)
         if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)

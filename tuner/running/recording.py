@@ -67,7 +67,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
         parameters[space.ladder] = parameters[space.ladder].with_values(space.rungs)
     if (batch := space.auto_batch) is not None:
         parameters[batch] = parameters[batch].with_values(space.values(batch))
-    columns(parameters)  # raises StudyError
+    columns(parameters)  # called for its StudyError alone
 
     session_key = partial(bench.trainer.session_key, case) if spec.probe.warm else lambda _: None
     return PlannedRecording(
@@ -117,8 +117,8 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
     space = prepared_job.bench.space_for(case)
     # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
     # counted, so with them it ends when no config is left. That the values were `auto` shows in the space even now.
-    had_auto_values = space.auto_bounds is not None or space.auto_batch is not None
-    purpose = purpose_of_recording(recording.configs, has_target=not had_auto_values)
+    had_auto_ladder_or_batch = space.auto_bounds is not None or space.auto_batch is not None
+    purpose = purpose_of_recording(recording.configs, has_target=not had_auto_ladder_or_batch)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))
 

@@ -29,8 +29,8 @@ class Workbench:
     """A study with all that its probes need: trainer, devices, folder and variables; opened once, before any probe."""
 
     spec: study.StudySpec
-    asked_for: str
-    """The study as the user named it; its name differs from `spec.name` where the fallback study is used."""
+    requested_study: str
+    """The study as the user named it, by name or file; another than `spec` where the study's fallback is used."""
     trainer: Trainer
     source: DeviceSource
     folder: Path
@@ -271,7 +271,7 @@ def open_source(spec: study.StudySpec) -> DeviceSource:
 
 
 def open_workbench(
-    asked_for: str,
+    requested_study: str,
     *,
     devices: str | None = None,
     runs: Path = Path("runs"),
@@ -280,12 +280,12 @@ def open_workbench(
     """Open a study with its trainer and devices, and return it. Raises StudyError, TrainerError or DeviceError.
 
     Args:
-        asked_for: the name or the file of the study.
+        requested_study: the name or the file of the study.
         devices: the devices to use in place of those in the study file, such as `cpu:2` or `0,1`; None for the latter.
         runs: the folder of the studies' folders.
         source_of: opens the devices.
     """
-    spec = study.load(asked_for)
+    spec = study.load(requested_study)
     check_metrics(spec)
     trainer, nodes = open_trainer(spec.trainer), spec.slurm.nodes
     if nodes > 1 and not trainer.spans_nodes:
@@ -295,11 +295,11 @@ def open_workbench(
             "--rdzv-endpoint {head}:{port} train.py"
         )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
-    if spec.prices:  # before anything is measured that would lack its price
-        study.price_of_all(spec.prices, [device.model for device in source.devices], asked_for)
+    if spec.prices:  # called for its StudyError, before anything is measured that would lack its price
+        study.price_of_all(spec.prices, [device.model for device in source.devices], requested_study)
     return Workbench(
         spec=spec,
-        asked_for=asked_for,
+        requested_study=requested_study,
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),

@@ -169,10 +169,10 @@ class WorkerTeam:
             # its output has ended, and so does the process
             code = worker.process.wait()
             worker.close_input()
-            again = code not in OWN_EXIT_CODES and worker.starts <= self.RESTARTS and not self._is_ending
-            ended(worker.plan.name, Exit(code=code, is_restarted=again))
-            worker.has_ended = not again
-            if again:
+            is_restarted = code not in OWN_EXIT_CODES and worker.starts <= self.RESTARTS and not self._is_ending
+            ended(worker.plan.name, Exit(code=code, is_restarted=is_restarted))
+            worker.has_ended = not is_restarted
+            if is_restarted:
                 worker.start()
         return [worker.process.returncode for worker in self._workers]
 

@@ -39,24 +39,24 @@ class History:
     A trial that ended before it had a whole config does not count where configs are chosen.
     """
 
-    def __init__(self, study: Study, space: Space, *, asked: int | None = None) -> None:
+    def __init__(self, study: Study, space: Space, *, current_trial: int | None = None) -> None:
         """Read a study of the configs in `space`.
 
-        `asked`: the number of the trial for which a config is chosen now, if it has begun; the history leaves it out.
+        `current_trial`: the number of the trial whose config is chosen now, if it has begun; the history leaves it out.
         """
         self.study = study
         self._space = space
-        self._asked = asked
+        self._current_trial = current_trial
 
     @cached_property
     def trials(self) -> list[FrozenTrial]:
         """All trials of the study that count: see `trials_that_count`."""
-        return [trial for trial in trials_that_count(self.study) if trial.number != self._asked]
+        return [trial for trial in trials_that_count(self.study) if trial.number != self._current_trial]
 
     @property
     def number(self) -> int:
         """The number that the next trial has."""
-        return len(self.study.get_trials(deepcopy=False)) if self._asked is None else self._asked
+        return len(self.study.get_trials(deepcopy=False)) if self._current_trial is None else self._current_trial
 
     @cached_property
     def signs(self) -> tuple[float, ...]:
@@ -104,16 +104,6 @@ class History:
         The plain command starts anew, so it takes about as long as the slowest probe, which opened a session.
         """
         return of_known(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
-
-    def slowest_start_s(self, config: Config) -> float:
-        """Return the seconds of the slowest start that a probe of this config, or of its rung, took; 0 without any."""
-        rung = self._space.rung(config)
-        starts = (
-            trial.probe.start_up_s
-            for trial in self.complete
-            if same_launch(trial.config, config) or (rung is not None and self._space.rung(trial.config) == rung)
-        )
-        return of_known(max, starts) or 0.0
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -211,8 +201,8 @@ class History:
         if len(self.signs) > 1:
             unconfirmed = next((member for member in standing.front(self._ended) if member.is_warm), None)
         else:
-            first = standing.leader(self._ended)
-            unconfirmed = first.unconfirmed if first else None
+            leader = standing.leader(self._ended)
+            unconfirmed = leader.unconfirmed if leader else None
         return dict(unconfirmed.trials[-1].config) if unconfirmed else None
 
     def incomparable_config(self, own: Config) -> Config | None:
@@ -323,13 +313,13 @@ class Choice:
     why: Why = Why.SEARCH
     cold: bool = False
     """Whether the trainer's plain command is to measure it, outside any session."""
-    mark: object = True
-    """The details of `why` to store with the trial, such as the settings of a soak; True where there are none."""
+    details: object = True
+    """What to store with the trial about its purpose `why`, such as the settings of a soak; True without details."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
-    takes_s: float | None = None
+    expected_s: float | None = None
     """The expected seconds of the probe, where the chooser expects any."""
-    left: float | None = None
+    trials_left: float | None = None
     """The number of trials until the search probably ends, this trial included; None where it is unknown."""
 
 
@@ -379,7 +369,7 @@ class Strategy:
     confirm: Callable[[History, Price], Config | None] = unconfirmed
     """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
     foretells_end: bool = False
-    """Whether `Choice.left` is known after some trials; it then includes the probes that `confirm` adds."""
+    """Whether `Choice.trials_left` is known after some trials; it then includes the probes that `confirm` adds."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next.

@@ -105,11 +105,11 @@ class Observed:
         """The devices that measured the newest value."""
         self.warm = False
         """Whether a session made the newest measurement."""
-        self.closed: set[str] = set()
+        self.running_or_failed: set[str] = set()
         """The digests of configs that run now, or that failed and have not been measured since."""
-        self.ran_out: list[Config] = []
+        self.out_of_memory: list[Config] = []
         """The configs that ran out of device memory."""
-        self.host_ran_out: list[Config] = []
+        self.out_of_host_memory: list[Config] = []
         """The configs that ran out of the host's memory."""
         self.failed: list[Config] = []
         """The configs that failed for another reason than memory or time."""
@@ -151,10 +151,10 @@ class Observed:
         """
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed
-            self.closed.add(digest)
+            self.running_or_failed.add(digest)
             self._note_failure(trial, config)
             return
-        self.closed.discard(digest)
+        self.running_or_failed.discard(digest)
         measured = self.measured.setdefault(digest, Measured(config))
         measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on))
         self.newest_devices, self.warm = trial.measured_on, trial.warm
@@ -169,10 +169,10 @@ class Observed:
             failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
         need = None
         if failure == FailureKind.GPU_OOM:
-            self.ran_out.append(config)
+            self.out_of_memory.append(config)
             need = Need(ignored=self.memoryless)
         elif failure == FailureKind.HOST_OOM:
-            self.host_ran_out.append(config)
+            self.out_of_host_memory.append(config)
             need = HOST_MEMORY
         elif failure == FailureKind.TOO_SLOW:
             need = _TIME_OF_ITERATIONS if trial.failed_after_start else _TIME_OF_START

@@ -77,7 +77,7 @@ class StrategySampler(RandomSampler):
         """Return the config of a trial. Raises StudyError for a study of several objectives, and after the end."""
         if (count := len(study.directions)) > 1:
             raise StudyError(f"the study has {count} objectives, and this sampler takes one; give it one `direction`")
-        history = History(study, self._space, asked=trial.number)
+        history = History(study, self._space, current_trial=trial.number)
         answer = self._strategy.choose(history, self._price)
         return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
 
@@ -196,9 +196,9 @@ class Drawn:
         draws = [self._draw(study, trial, relative_space) for _ in range(4)]
         if new_draws := list(filter(history.is_new, draws)):
             return Choice(config=min(new_draws, key=price))
-        left = list(islice(filter(history.is_new, self._space.configs()), 1000))
-        self._random.shuffle(left)  # decides between equally near configs
-        return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
+        new_configs = list(islice(filter(history.is_new, self._space.configs()), 1000))
+        self._random.shuffle(new_configs)  # decides between equally near configs
+        return Choice(config=min(new_configs, key=lambda config: distance(self._space, config, draws[0])))
 
     def _draw(self, study: Study, trial: FrozenTrial, relative_space: dict[str, BaseDistribution]) -> Config:
         """Return the config that Optuna's sampler draws: the parameters of the relative space together, others alone.

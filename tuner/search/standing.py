@@ -263,7 +263,7 @@ def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
     may_be_best = eligible(trials)
     measured = (trial for trial in trials if trial.state == COMPLETE and trial.values)
     by_launch = grouped(measured, attrgetter("launch"))
-    return [may_be_best.get(launch) or _barred(same) for launch, same in by_launch.items()]
+    return [may_be_best.get(launch) or _barred(own_trials) for launch, own_trials in by_launch.items()]
 
 
 def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
@@ -295,8 +295,8 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
 
 def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Standing | None:
     """Return the best config; None where none may be the best. See `leader`."""
-    first = leader(trials, defaults)
-    return first.best if first else None
+    chosen = leader(trials, defaults)
+    return chosen.best if chosen else None
 
 
 def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
@@ -537,18 +537,18 @@ def _eligible_standings(trials_of: Mapping[str, Sequence[TrialRecord]]) -> Stand
     `trials_of`: the launch key of a config → its trials, in their order.
     """
     standings: dict[str, Standing] = {}
-    for launch, same in trials_of.items():
-        ran = [trial for trial in same if not trial.failed]
-        if not same[-1].failed and all(trial.may_be_best for trial in ran):
+    for launch, own_trials in trials_of.items():
+        ran = [trial for trial in own_trials if not trial.failed]
+        if not own_trials[-1].failed and all(trial.may_be_best for trial in ran):
             probes = [trial for trial in ran if not trial.soaks]
             standings[launch] = _averaged(probes or ran)  # soaks count only where there is no probe
     return standings
 
 
-def _barred(same: Sequence[TrialRecord]) -> Standing:
+def _barred(own_trials: Sequence[TrialRecord]) -> Standing:
     """Return what the complete trials of a config that may not be the best show together: the cold ones, if any."""
-    cold = [trial for trial in same if not trial.warm]
-    return replace(_averaged(cold or same), is_eligible=False)
+    cold = [trial for trial in own_trials if not trial.warm]
+    return replace(_averaged(cold or own_trials), is_eligible=False)
 
 
 def _averaged(ran: Sequence[TrialRecord]) -> Standing:
@@ -566,8 +566,8 @@ def _averaged(ran: Sequence[TrialRecord]) -> Standing:
     )
 
 
-AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
-"""What to do about readings that other programs have disturbed."""
+REMEASURE = "rerun when the machine is quiet, or let `tuner verify` measure anew"
+"""Advice about readings that other programs have disturbed: to measure the configs anew."""
 
 
 def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
@@ -618,7 +618,7 @@ def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> 
         return None
     return (
         f"other programs used {busy_pct:.0f} % of the processors beside #{busy_number}, and {calm_pct:.0f} % beside "
-        f"#{calm_number}; {AGAIN}"
+        f"#{calm_number}; {REMEASURE}"
     )
 
 
@@ -658,7 +658,7 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
     if fast < 1.3 * slow or fast - slow <= 3.0 * _noise(slow_error, fast_error):
         return None
     readings = f"#{slowest.number} and #{fastest.number} read {slow:.4g} and {fast:.4g} {unit}"
-    return f"{readings} of one config, so another program may have been busy; {AGAIN}"
+    return f"{readings} of one config, so another program may have been busy; {REMEASURE}"
 
 
 def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:

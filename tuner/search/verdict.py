@@ -18,9 +18,6 @@ from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
-MOST_COMPILING = 4
-"""The most probes of a config that are too slow because their starts compile kernels (chosen)."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
@@ -136,8 +133,7 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     """Return the verdict on a failed probe, by what is to blame for the failure.
 
     - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint. But
-      a config that was too slow beside other programs is probed a second time, and one whose start compiled kernels
-      up to `MOST_COMPILING` times.
+      a config that was too slow beside other programs is probed a second time.
     - The host: the config is probed a second time, because it may be to blame after all.
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
@@ -145,8 +141,7 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     `attempt`: the failures of this config in a row, including this one.
     """
     status = failure.kind.value
-    tries = MOST_COMPILING if failure.rule == probe.COMPILING else 2 if result.is_disturbed else 1
-    if failure.kind is probe.FailureKind.TOO_SLOW and attempt < tries:
+    if failure.kind is probe.FailureKind.TOO_SLOW and result.is_disturbed and attempt < 2:
         return Verdict(state=TrialState.FAIL, status=status, retry=True)
     match failure.kind.blame:
         case probe.Blame.CONFIG:

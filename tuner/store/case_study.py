@@ -145,7 +145,7 @@ class OwnTrial:
     """What the study had probed before the trial."""
     attempt: int = 1
     """1 + the number of failures in a row that this config has had just before."""
-    repeats: bool = False
+    is_repeat: bool = False
     """Whether the config was measured before. Nothing ends such a probe early: only fast repeats would be left."""
 
     @property
@@ -154,7 +154,7 @@ class OwnTrial:
         return self.choice.why is Why.CONFIRM
 
 
-_MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
+_PURPOSE_ATTRIBUTES = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
@@ -165,9 +165,9 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     wrong, and a probe that the end of the time cuts off may still give a rough value. None before the first value.
     """
     usual_s = history.usual_s
-    if usual_s is None or choice.takes_s is None:
+    if usual_s is None or choice.expected_s is None:
         return usual_s
-    return min(choice.takes_s, usual_s)
+    return min(choice.expected_s, usual_s)
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
@@ -232,12 +232,12 @@ class CaseStudy:
             """Return the study, after storing the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             trials_so_far, before = len(study.get_trials(deepcopy=False)), StudyAttributes(study.user_attrs).case
-            if before and before.max_seconds and (case.max_seconds or 0.0) > before.max_seconds:
+            if before and case.raises_a_limit_of(before):
                 study.set_user_attr(schema.LONGER, trials_so_far)
             study.set_user_attr(schema.CASE, encode(case))
             return study, trials_so_far
 
-        self._study, trials_so_far = database.transact(opened, alone=True)  # no other worker creates it meanwhile
+        self._study, trials_so_far = database.transact(opened, exclusive=True)  # no other worker creates it meanwhile
         self._database, self._name = database, name
         self._has_front = len(objectives) > 1
         self._confirm = confirm
@@ -262,7 +262,7 @@ class CaseStudy:
         read meanwhile, and the trainer may be the program that locks the file.
         """
         try:
-            return self._database.transact(work, hurried=True)
+            return self._database.transact(work, short_wait=True)
         except FileLockedError:
             return otherwise
 
@@ -279,7 +279,7 @@ class CaseStudy:
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
         """
-        self._database.transact(self._running_probes)
+        self._database.transact(self._running_probes)  # reads them into `_running`
         return self.awaited_at_ask
 
     @property
@@ -328,7 +328,7 @@ class CaseStudy:
                 self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
             return made
 
-        return self._database.transact(stored_or_made, alone=True)
+        return self._database.transact(stored_or_made, exclusive=True)
 
     def end_abandoned_trials(self, probes: Path) -> AbandonedTrials:
         """End the running trials whose process is gone, so that their configs can be probed again; return how many.
@@ -358,7 +358,7 @@ class CaseStudy:
                 files.append(file)
             return files
 
-        files = self._database.transact(end_trials, alone=True)
+        files = self._database.transact(end_trials, exclusive=True)
         stored = [file for file in files if file]
         for file in stored:
             file.unlink(missing_ok=True)
@@ -395,14 +395,12 @@ class CaseStudy:
             history = History(self._study, self._space)
             running = self._running_probes()
             probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
-            self._waits_for_machine = any(probe.confirms for probe in probes_here)
-            if self._waits_for_machine:  # a confirmation runs alone on its machine
-                return None
-            choice = self._next_choice(history, target, price, left_s())
-            if choice is None:
-                return None
-            self._waits_for_machine = choice.why is Why.CONFIRM and bool(probes_here)
-            if self._waits_for_machine or not has_time(_expected_s(choice, history)):
+            # a confirmation runs alone on its machine: one that runs now, or the one that is next
+            is_confirming_here = any(probe.confirms for probe in probes_here)
+            choice = None if is_confirming_here else self._next_choice(history, target, price, left_s())
+            is_confirmation = choice is not None and choice.why is Why.CONFIRM
+            self._waits_for_machine = is_confirming_here or (is_confirmation and bool(probes_here))
+            if choice is None or self._waits_for_machine or not has_time(_expected_s(choice, history)):
                 return None
             trial = self._begin_trial(choice, history)
             # the search goes on, so why it ended or stopped before is out of date
@@ -411,7 +409,7 @@ class CaseStudy:
                     self._study.set_user_attr(name, None)
             return trial
 
-        return self._database.transact(begin, alone=True)
+        return self._database.transact(begin, exclusive=True)
 
     def _begin_trial(self, choice: Choice, history: History) -> OwnTrial:
         """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
@@ -421,8 +419,8 @@ class CaseStudy:
             history: What the study had probed before the trial.
         """
         attributes: dict[str, Any] = {schema.LEASE: self._database.lease()}
-        if choice.why in _MARKS:
-            attributes[_MARKS[choice.why]] = choice.mark
+        if choice.why in _PURPOSE_ATTRIBUTES:
+            attributes[_PURPOSE_ATTRIBUTES[choice.why]] = choice.details
         if choice.origin:
             attributes[schema.ORIGIN] = choice.origin
         trial = trials.running(self._space, choice.config, attributes)
@@ -435,7 +433,7 @@ class CaseStudy:
             choice=choice,
             history=history,
             attempt=1 + trials.failures_in_a_row(history.trials, trial.params),
-            repeats=history.newest(trial.params) is not None,
+            is_repeat=history.newest(trial.params) is not None,
         )
 
     def _next_choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
@@ -478,13 +476,13 @@ class CaseStudy:
                 self._study.set_user_attr(schema.ENDED, reason)
             return reason
 
-        return self._database.transact(read_why, alone=True)  # no other worker begins a trial meanwhile
+        return self._database.transact(read_why, exclusive=True)  # no other worker begins a trial meanwhile
 
     def stop(self, how: str) -> None:
         """Store the sentence `how`: how the search stopped, and how to go on. The next trial that begins removes it."""
-        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
+        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), exclusive=True)
 
-    def report(self, asked: OwnTrial, iteration: int, value: float) -> bool:
+    def report(self, trial: OwnTrial, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
 
         Nothing is reported, and False returned, in three cases:
@@ -494,35 +492,35 @@ class CaseStudy:
           change of level has fewer iterations than the window before it.
         - Another program locks the file of the database.
         """
-        if self._has_front or iteration <= self._reported.get(asked.number, 0):
+        if self._has_front or iteration <= self._reported.get(trial.number, 0):
             return False
 
         def send() -> bool:
             """Return whether the pruner would stop the probe, now that it has the report."""
             storage, pruner = self._database.storage, self._study.pruner
-            storage.set_trial_intermediate_value(asked.trial_id, iteration, value)
+            storage.set_trial_intermediate_value(trial.trial_id, iteration, value)
             stops_none = isinstance(pruner, NopPruner)  # then nothing is read for it
-            return not stops_none and pruner.prune(self._study, storage.get_trial(asked.trial_id))
+            return not stops_none and pruner.prune(self._study, storage.get_trial(trial.trial_id))
 
         would_prune = self._unless_locked(send, None)
         if would_prune is not None:
-            self._reported[asked.number] = iteration
+            self._reported[trial.number] = iteration
         return bool(would_prune)
 
-    def beat(self, asked: OwnTrial) -> None:
+    def beat(self, trial: OwnTrial) -> None:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:
             """Renew the lease, and return the time at which that was done."""
-            self._database.storage.set_trial_user_attr(asked.trial_id, schema.LEASE, self._database.lease())
+            self._database.storage.set_trial_user_attr(trial.trial_id, schema.LEASE, self._database.lease())
             return time.monotonic()
 
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._unless_locked(renew, self._beat_s)
 
-    def tell(self, asked: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> History:
+    def tell(self, trial: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial: store its verdict and the record of its probe, and return the history with this trial."""
-        return self._database.transact(lambda: self._end_trial(asked.trial_id, verdict, probe))
+        return self._database.transact(lambda: self._end_trial(trial.trial_id, verdict, probe))
 
     def _end_trial(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial with its verdict and its record, and return the history with it. The caller holds a transaction.

@@ -218,8 +218,8 @@ class Transactions:
 
 SLICE_S = 0.5
 """How long SQLite waits at a time for a file that another program locks."""
-_HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
-"""Whether work that meets a locked file is given up after one such wait."""
+_SHORT_WAIT: ContextVar[bool] = ContextVar("short_wait", default=False)
+"""Whether work that meets a locked file is given up after one such slice."""
 
 
 class PatientConnection(sqlite3.Connection):
@@ -245,10 +245,10 @@ class PatientConnection(sqlite3.Connection):
         """Return what a call of SQLite returns; make it again while another program locks the file.
 
         SQLite itself gives up after `SLICE_S` seconds, so that Ctrl-C is heard. This gives up after `patience_s`
-        seconds, or at once if the work is hurried.
+        seconds, or after the first try if the work wants a short wait.
         """
         start_s = time.monotonic()
-        end_s = start_s if _HURRIED.get() else start_s + self.patience_s
+        end_s = start_s if _SHORT_WAIT.get() else start_s + self.patience_s
         logged = False
         while True:
             call_s = time.monotonic()
@@ -339,7 +339,7 @@ class Database:
         self.storage.remove_session()
         self.storage.engine.dispose()
 
-    def transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
+    def transact(self, work: Callable[[], Answer], *, exclusive: bool = False, short_wait: bool = False) -> Answer:
         """Do some work in one transaction, and return what it returns: see `Transactions.run`.
 
         If the server goes away meanwhile, the work is done again from its beginning. If it is part of other work, the
@@ -347,18 +347,18 @@ class Database:
 
         Args:
             work: What to do; its answer is returned.
-            alone: No other worker does such work at the same time.
-            hurried: Give up after `SLICE_S` seconds where another program locks the file.
+            exclusive: No other worker does such work at the same time.
+            short_wait: Give up after `SLICE_S` seconds where another program locks the file.
 
         Raises:
             FileLockedError: A program locks the file, and locks it still after the wait.
             StoreError: Any other error of the database.
         """
 
-        at_begin = self._take_lock if alone else lambda _: None
-        file_lock = self._file_lock() if alone and self._is_sqlite else nullcontext()
+        at_begin = self._take_lock if exclusive else lambda _: None
+        file_lock = self._file_lock() if exclusive and self._is_sqlite else nullcontext()
         reported = nullcontext() if self._transactions.is_open else self.errors_explained()  # the outer work reports
-        with reported, _hurried(hurried), file_lock:
+        with reported, _with_short_wait(short_wait), file_lock:
             try:
                 return self._transactions.run(work, at_begin=at_begin, before_repeat=self.storage.forget)
             except BaseException:
@@ -493,13 +493,13 @@ class Database:
 
 
 @contextmanager
-def _hurried(wanted: bool) -> Iterator[None]:
+def _with_short_wait(wanted: bool) -> Iterator[None]:
     """Let connections in a `with` block give up a locked file after `SLICE_S`, if it or an outer block wants that."""
-    token = _HURRIED.set(wanted or _HURRIED.get())
+    token = _SHORT_WAIT.set(wanted or _SHORT_WAIT.get())
     try:
         yield
     finally:
-        _HURRIED.reset(token)
+        _SHORT_WAIT.reset(token)
 
 
 def _of_driver(error: BaseException) -> object:

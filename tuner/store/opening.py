@@ -36,7 +36,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     storage = database.storage
 
     def check() -> None:
-        """Compare the settings that the study stores with those of now."""
+        """Compare the settings that the study stores with those of now; `_mends_or_raise` is called for its error."""
         study_id = storage.study_id(name)
         if study_id is None:
             return

@@ -72,7 +72,7 @@ class RaceRuns:
             self._write_claim(number, Claim(config=config, seed=seed, lease=self._database.lease()))
             return True
 
-        return self._database.transact(try_claim, alone=True)
+        return self._database.transact(try_claim, exclusive=True)
 
     def beat(self) -> None:
         """Renew the claim, if any, every `BEAT_S` seconds: so processes on other hosts know that this process lives."""
@@ -81,7 +81,7 @@ class RaceRuns:
             self._beat_s = time.monotonic()
             with suppress(FileLockedError):  # the trainer itself may lock the file, so do not wait for it
                 self._database.transact(
-                    lambda: self._write_claim(number, replace(claim, lease=self._database.lease())), hurried=True
+                    lambda: self._write_claim(number, replace(claim, lease=self._database.lease())), short_wait=True
                 )
 
     def release(self) -> None:
@@ -89,7 +89,7 @@ class RaceRuns:
         if self._claimed:
             number, _ = self._claimed
             self._claimed = None
-            self._database.transact(lambda: self._write(number, None), alone=True)
+            self._database.transact(lambda: self._write(number, None), exclusive=True)
 
     def add(self, run: RunRecord) -> None:
         """Store a run that has ended, in place of its claim."""
@@ -99,7 +99,7 @@ class RaceRuns:
             number = self._claimed[0] if self._claimed else self._next_number()
             self._write(number, asdict(run))
 
-        self._database.transact(store, alone=True)
+        self._database.transact(store, exclusive=True)
         self._claimed = None
 
     def _write_claim(self, number: int, claim: Claim) -> None:

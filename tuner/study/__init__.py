@@ -13,8 +13,8 @@ from tuner.study.config_files import (
     with_copies,
 )
 from tuner.study.expression import Expression, Rule
-from tuner.study.keys import literal_keys, masked_trainer, variables_without_keys, without_keys
-from tuner.study.launches import launches, shown_launch, with_launches
+from tuner.study.keys import literal_keys, masked_trainer, variables_without_keys, with_references, without_keys
+from tuner.study.launches import launch_with_flags, launches, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
 from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
 from tuner.study.space import (
@@ -61,9 +61,10 @@ from tuner.study.spec import (
 from tuner.study.study_file import (
     DeviceKind,
     complaints,
-    exposed,
     find,
+    is_fallback_of,
     is_known,
+    key_warnings,
     load,
     names,
     narrowed,
@@ -72,7 +73,6 @@ from tuner.study.study_file import (
     open_regular,
     price_of_all,
     read_mapping,
-    stands_in,
     unmatched,
 )
 from tuner.study.variables import escaped, expanded, joined, looked_up, parts

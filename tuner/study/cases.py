@@ -125,5 +125,5 @@ def similarity(case: Case, second: Case) -> tuple[int, float] | None:
 def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
     similarity_of = {second.name: similarity(case, second) for second in cases if second.name != case.name}
-    alike = {name: value for name, value in similarity_of.items() if value is not None}
-    return sorted(alike, key=alike.__getitem__, reverse=True)
+    similar = {name: value for name, value in similarity_of.items() if value is not None}
+    return sorted(similar, key=similar.__getitem__, reverse=True)

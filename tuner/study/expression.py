@@ -69,8 +69,8 @@ class Expression:
         return frozenset(self._names.values())
 
     @property
-    def counted(self) -> frozenset[str]:
-        """The placeholders that must be numbers: those in arithmetic, and those compared by `<` and its like."""
+    def numeric_names(self) -> frozenset[str]:
+        """The names of the placeholders that must be numbers: in arithmetic, or compared by `<` and its like."""
         return frozenset(self._numeric)
 
     def value(self, values: Mapping[str, object]) -> float | None:

@@ -82,6 +82,8 @@ _KEY_FORM = re.compile(rf"{_ISSUED.pattern}|[0-9a-f]{{32}}|[0-9a-f]{{40}}|[0-9a-
 _VARIABLE = re.compile(
     r"(?P<before>(?:^|(?<=\s))(?P<name>[A-Za-z_]\w*)=)(?P<value>.*?)(?=\s[A-Za-z_]\w*=|$)", re.DOTALL
 )
+_SHELL_WORD = re.compile(r"(?:'[^']*'|\S)+")
+"""A word of a line in shell quoting."""
 _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)", re.DOTALL)
 
 
@@ -99,11 +101,32 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trainer's fingerprint, which the study stores, with `MASKED` in place of secret keys."""
     masked = dict(fingerprint)
     if isinstance(command := masked.get("command"), str):
-        words = re.findall(r"(?:'[^']*'|\S)+", command)  # of a line in shell quoting
-        masked["command"] = " ".join(f"{word.before}{_masked(word.name, word.value)}" for word in _named_values(words))
+        words = _named_values(_SHELL_WORD.findall(command))
+        masked["command"] = " ".join(f"{word.before}{_masked(word.name, word.value)}" for word in words)
     if isinstance(env := masked.get("env"), str):  # `A=1 B=2`
         masked["env"] = _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), env)
     return masked
+
+
+def with_references(line: str) -> str:
+    """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out.
+
+    A key is known by its name; see `reference_to`.
+    """
+    words = list(_named_values(_SHELL_WORD.findall(line)))
+    if not any(_is_key(word.name, word.value) for word in words):
+        return line
+    return " ".join(
+        word.before.lstrip("'") + f'"{reference_to(word.name)}"'
+        if _is_key(word.name, word.value)
+        else word.before + word.value
+        for word in words
+    )
+
+
+def reference_to(name: str) -> str:
+    """Return the reference with which a study should replace the key of an option or variable of this name."""
+    return f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}}"
 
 
 def variables_without_keys(variables: Mapping[str, str]) -> dict[str, str]:
@@ -114,7 +137,12 @@ def variables_without_keys(variables: Mapping[str, str]) -> dict[str, str]:
 
 def _masked(name: str, value: str) -> str:
     """Return a value, or `MASKED` where its name says that it is a key."""
-    return MASKED if _is_name_of_key(name) and _is_literal(value) else value
+    return MASKED if _is_key(name, value) else value
+
+
+def _is_key(name: str, value: str) -> bool:
+    """Return whether a value of this name spells out a key."""
+    return _is_name_of_key(name) and _is_literal(value)
 
 
 class _NamedValue(NamedTuple):

@@ -67,7 +67,7 @@ class Launch:
     """
     file: str = ""
     """The keys, joined by dots, by which the configuration file is recognised; empty where there is no such file."""
-    shown_by: tuple[str, ...] = ()
+    typical_flags: tuple[str, ...] = ()
     """The flags by which a script is recognised: it has all of them."""
 
     @property
@@ -83,11 +83,11 @@ def launches() -> Mapping[str, Launch]:
     return TypeAdapter(dict[str, Launch]).validate_python(tables)
 
 
-def shown_launch(flags: Collection[str]) -> str | None:
+def launch_with_flags(flags: Collection[str]) -> str | None:
     """Return the name of the launch that a script belongs to, by the flags that it has; None for any other script."""
     known = set(map(_without_dashes, flags))
     for name, launch in launches().items():
-        if launch.shown_by and known.issuperset(map(_without_dashes, launch.shown_by)):
+        if launch.typical_flags and known.issuperset(map(_without_dashes, launch.typical_flags)):
             return name
     return None
 

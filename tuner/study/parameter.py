@@ -401,5 +401,5 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         raise ValueError(
             f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
         )
-    in_order_of_conditions(space)  # raises for a cycle
+    in_order_of_conditions(space)  # called for its ValueError: a cycle
     return space

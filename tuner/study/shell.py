@@ -101,7 +101,7 @@ def _reference(part: TextPart) -> str:
     if part.default is None:
         return f'"{part.source}"'
     default = re.sub(r'[\\"`$]', r"\\\g<0>", part.default)
-    # an apostrophe and an exclamation mark have no spelling of their own between double quotes
+    # between double quotes, no escape stands for an apostrophe or an exclamation mark: printf writes its octal code
     default = re.sub("['!]", lambda match: rf"$(printf \\{ord(match[0]):03o})", default)
     return f'"${{{part.name}:-{default}}}"'
 

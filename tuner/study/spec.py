@@ -100,7 +100,7 @@ def read_constraint(metric: str, text: object) -> Constraint:
 
 def _check_bound(text: object) -> object:
     """Return a text that spells a bound, unchanged. Raises ValueError for any other text."""
-    read_constraint("", text)
+    read_constraint("", text)  # called for its ValueError
     return text
 
 
@@ -217,7 +217,7 @@ class ProbeSpec(Strict):
     """The limits of one probe."""
 
     target_error_pct: ClassVar[float] = 1.0
-    """A probe is precise enough at this standard error: points of utilisation, percent of samples/s."""
+    """A probe is precise enough at this standard error: percentage points of utilisation, percent of samples/s."""
     idle_seconds: ClassVar[float] = 30.0
     """The longest wait before a probe until other processes have left the cards."""
     grace_seconds: ClassVar[float] = 5.0
@@ -237,9 +237,10 @@ class ProbeSpec(Strict):
     """one started trainer serves several configs, if it can"""
     thin: bool = True
     """a session of MimicKit makes only as many updates as a good measurement needs"""
+    max_start_seconds: Seconds = 900.0
+    """longest start: until the end of the first iteration; the first start on a machine may have to compile kernels"""
     max_seconds: Seconds = 420.0
-    """longest probe, start-up included; longer by the slowest start that its config or rung took before; what it has
-    measured by then counts"""
+    """longest time from the first iteration to the end of a probe; what it has measured by then counts"""
     start_up_silence_seconds: Seconds = 300.0
     """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
     silence_seconds: Seconds = 120.0
@@ -262,8 +263,8 @@ class ProbeSpec(Strict):
 
     @property
     def longest_start_s(self) -> float:
-        """The most seconds that a trainer may take before its first iteration."""
-        return min(self.start_up_silence_seconds, self.max_seconds)
+        """The most seconds that a trainer which prints nothing may take before its first iteration."""
+        return min(self.start_up_silence_seconds, self.max_start_seconds)
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
@@ -428,7 +429,7 @@ class StudySpec(Strict):
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
-            for name in sorted(rule.counted - {RANKS}):
+            for name in sorted(rule.numeric_names - {RANKS}):
                 if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
         return self
@@ -465,14 +466,14 @@ class StudySpec(Strict):
         """The sampler that the file names, or else the sampler that suits the objectives."""
         return self.search.sampler or ("gain" if len(self.objectives) == 1 else "tpe")
 
-    def devices_for(self, asked: str | None) -> str:
-        """Return the devices to use: those that the option `--devices` names (`asked`), or else the study's.
+    def devices_for(self, requested: str | None) -> str:
+        """Return the devices to use: those that the option `--devices` names (`requested`), or else the study's.
 
         `--devices auto` does not change the number of cards of a study with `auto:2`.
         """
-        if asked is None:
+        if requested is None:
             return self.devices
-        return self.devices if asked == "auto" and self.devices.startswith("auto") else asked
+        return self.devices if requested == "auto" and self.devices.startswith("auto") else requested
 
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Return the constraints that the best config must satisfy."""

@@ -20,7 +20,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from tuner.errors import StudyError
-from tuner.study.keys import literal_keys
+from tuner.study.keys import literal_keys, reference_to
 from tuner.study.launches import with_launches
 from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
 from tuner.study.variables import expanded
@@ -177,8 +177,8 @@ def _line_of(detail: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     where = ".".join(map(str, (*above, *detail["loc"]))) or "study"
     if detail["type"] == "extra_forbidden":
         known = _allowed_keys(model, detail["loc"][:-1])
-        alike = get_close_matches(str(detail["loc"][-1]), known, n=1, cutoff=0.75)  # (chosen)
-        return f"{where}: unknown key; " + (f"did you mean {alike[0]}?" if alike else f"known: {', '.join(known)}")
+        close = get_close_matches(str(detail["loc"][-1]), known, n=1, cutoff=0.75)  # (chosen)
+        return f"{where}: unknown key; " + (f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}")
     pattern = detail.get("ctx", {}).get("pattern", "")
     if detail["type"] == "string_type" and isinstance(detail["input"], list | tuple):
         wrong = f"should be text, not a list; write {_shortened(repr(','.join(map(str, detail['input']))))}"
@@ -258,13 +258,13 @@ def load(
     if not (fall_back and spec.fallback) or spec.trainer.root:
         return spec
     try:
-        stand_in = find(spec.fallback)
+        fallback = find(spec.fallback)
     except StudyError as error:
         raise StudyError(f"{study}: trainer.root is empty, and its fallback cannot be used: {error}") from error
-    return _load_file(stand_in, environ, to_show)
+    return _load_file(fallback, environ, to_show)
 
 
-def stands_in(spec: StudySpec, study: str) -> bool:
+def is_fallback_of(spec: StudySpec, study: str) -> bool:
     """Return whether `spec`, which `load` returned for `study`, is the fallback that `study` names.
 
     Raises the errors of `load`.
@@ -418,14 +418,13 @@ def _checked_text(text: str, where: str, errors: list[str]) -> str:
     return text
 
 
-def exposed(spec: StudySpec) -> list[str]:
+def key_warnings(spec: StudySpec) -> list[str]:
     """Return a warning for each secret key that the study file spells out, in the trainer's command or variables."""
     env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
     names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
     return [
-        f"study file: the value of {name} looks like a key; write a reference such as "
-        f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}}} and "
+        f"study file: the value of {name} looks like a key; write a reference such as {reference_to(name)} and "
         "export that variable, so that the study file and the trainer's own output need not hold it"
         for name in names
     ]

@@ -1,6 +1,7 @@
 """The base class of every trainer, and what several trainers share: plans, options and paths of programs."""
 
 import os
+import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -177,7 +178,10 @@ class Trainer(ABC):
     """Whether a rule of the trainer's options may forbid a config; see `refusal`."""
 
     def __init__(self, spec: TrainerSpec) -> None:
-        """Keep the `trainer` part of the study file. An override may raise TrainerError for options it cannot use."""
+        """Keep the `trainer` part of the study file, as `_spec`, which subclasses read, too.
+
+        An override may raise TrainerError for options it cannot use.
+        """
         self._spec = spec
 
     @property
@@ -196,8 +200,13 @@ class Trainer(ABC):
         return LEARNING & self.accepts
 
     def missing_program(self) -> str | None:
-        """Return the program that this trainer would start and that does not exist; None where nothing is missing."""
-        return None
+        """Return the program that this trainer would start and that does not exist; None where nothing is missing.
+
+        It is the study's `trainer.python` if that has a folder; only a probe can search for a mere name.
+        """
+        python = self._spec.python
+        is_missing = python and os.sep in python and shutil.which(interpreter(python)) is None
+        return python if is_missing else None
 
     @property
     def script(self) -> Path | None:

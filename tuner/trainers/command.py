@@ -195,9 +195,11 @@ class CommandTrainer(Trainer):
 
     def missing_program(self) -> str | None:
         """Return the program of the command or of the session that does not exist; None where both exist."""
+        first_words = [words[0] for words in (self._options.command, self._options.session) if words]
+        if "{python}" in first_words and (python := super().missing_program()):
+            return python
         if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None
-        first_words = [words[0] for words in (self._options.command, self._options.session) if words]
         for word in first_words:
             if placeholders([word]):  # only a probe knows the program's name
                 continue
@@ -245,7 +247,7 @@ class CommandTrainer(Trainer):
         try:
             values = self.with_computed(config, ranks)  # raises for a formula in `computed`
             for name, text in self._arithmetic.items():
-                self._number(name, text, values, ranks)
+                self._number(name, text, values, ranks)  # called for its error
         except ConfigRefusedError as error:
             return str(error)
         return None

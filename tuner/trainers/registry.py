@@ -15,7 +15,7 @@ from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
-OWN = frozenset({NODES, PATIENCE})
+TUNER_PARAMETERS = frozenset({NODES, PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 
@@ -30,7 +30,7 @@ def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str
         TrainerError: The trainer does not know one of them, or needs another, such as for a placeholder of its command.
     """
     names = tuple(names)
-    accepted = trainer.accepts | OWN
+    accepted = trainer.accepts | TUNER_PARAMETERS
     refused = {name: trainer.declines[name] for name in names if name in trainer.declines and name not in accepted}
     unknown = [name for name in names if name not in accepted | refused.keys()]
     if unknown:
@@ -38,7 +38,7 @@ def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str
             f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(accepted))}. "
             "Take it out of the study's space"
         )
-    unfilled = sorted(trainer.needs - {*names, *OWN})
+    unfilled = sorted(trainer.needs - {*names, *TUNER_PARAMETERS})
     if unfilled:
         placeholders = (*dict.fromkeys((*names, *STANDARD)), *sorted(LAUNCH_FACTS))
         raise TrainerError(
@@ -64,15 +64,15 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
     """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use.
 
-    For an `auto` batch size that counts no samples, that error is raised at once.
+    A parameter that is written as an `auto` batch size, but counts no samples, raises its error alone, at once.
     """
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
         if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # raises that error, whatever the config is
+            trainer.samples_at_hand(parameter.name, {})  # called for its TrainerError, whatever the config is
         for value in parameter.values:
             try:
-                if parameter.name not in OWN:
+                if parameter.name not in TUNER_PARAMETERS:
                     trainer.check_value(parameter.name, value)
                 elif not isinstance(value, int) or value < 1:
                     raise TrainerError(f"{parameter.name} {value!r}: iterations, a whole number of at least 1")
@@ -81,6 +81,15 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
     if refusals:
         raise TrainerError(
             "\n  ".join([f"{number_of(len(refusals), 'value')} of the study's space cannot be used", *refusals])
+        )
+
+
+def check_program(trainer: Trainer) -> None:
+    """Raise TrainerError if the program that a trainer would start does not exist."""
+    if program := trainer.missing_program():
+        raise TrainerError(
+            f"there is no program {program!r}; correct trainer.python or trainer.options of the study file, or the "
+            "environment variable that they read"
         )
 
 

@@ -47,7 +47,7 @@ def test_a_start_that_takes_too_long_costs_the_longest_start() -> None:
 
 def test_a_time_limit_below_the_silence_is_what_is_waited_for() -> None:
     trials = probed(256, **{START_S: 40.0, RUN_S: 20.0}), probed(1024, **{START_S: 100.0, RUN_S: 20.0})
-    hasty = Costs(Pool(SPACE), Observed(trials), ProbeSpec(start_up_silence_seconds=300, max_seconds=120))
+    hasty = Costs(Pool(SPACE), Observed(trials), ProbeSpec(start_up_silence_seconds=300, max_start_seconds=120))
     assert hasty.chance_of_slow_start[3] > 0.99
     assert abs(hasty.seconds(ONE_START)[3] - 120.0) < 1.0
 

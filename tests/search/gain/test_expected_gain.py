@@ -40,8 +40,8 @@ def candidates(
     )
 
 
-def measured(*members: int, repeats: int = 1) -> Series:
-    return Series(members=np.array(members), repeats=repeats)
+def measured(*members: int, probes_each: int = 1) -> Series:
+    return Series(members=np.array(members), probes_each=probes_each)
 
 
 def test_to_measure_what_is_known_exactly_gains_nothing() -> None:
@@ -58,12 +58,12 @@ def test_a_rival_as_good_as_the_best_gains_its_expected_excess() -> None:
 def test_a_choice_between_ties_gains_almost_nothing(ahead: float, deviation: float) -> None:
     """All lie within 1 % of the best, and the doubt of their difference, too."""
     tied = candidates([90.0, 90.0 - abs(ahead)], [deviation, deviation], count=2)
-    assert 0.0 <= expected_gain(tied, measured(1, repeats=4)) < 0.02
+    assert 0.0 <= expected_gain(tied, measured(1, probes_each=4)) < 0.02
 
 
 def test_a_new_config_gains_more_than_another_reading_of_a_tie() -> None:
     tied, new = (candidates([90.0, 90.0], [0.3, 0.3], count=count) for count in (2, 1))
-    again, first = (expected_gain(known, measured(1, repeats=4)) for known in (tied, new))
+    again, first = (expected_gain(known, measured(1, probes_each=4)) for known in (tied, new))
     assert first > 3.0 * again
 
 
@@ -97,7 +97,7 @@ def test_no_gain_goes_beyond_the_ceiling() -> None:
 def test_exacter_measurements_gain_no_less(mean: list[float], deviation: float, error: float) -> None:
     of_all = candidates(mean, [0.1] + [deviation] * (len(mean) - 1), error=error)
     last = len(mean) - 1
-    assert expected_gain(of_all, measured(last, repeats=4)) >= expected_gain(of_all, measured(last)) - 1e-9 >= -1e-6
+    assert expected_gain(of_all, measured(last, probes_each=4)) >= expected_gain(of_all, measured(last)) - 1e-9 >= -1e-6
 
 
 @given(some.integers(1, 100))

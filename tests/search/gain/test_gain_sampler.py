@@ -718,8 +718,8 @@ def left(search: Search, goal: Goal | None = None) -> float:
     """Return how many probes the next choice says to be left."""
     choice = Gain(search.space, goal=goal).choose(History(search.study, search.space), one_start)
     assert choice is not None
-    assert choice.left is not None
-    return choice.left
+    assert choice.trials_left is not None
+    return choice.trials_left
 
 
 def test_values_that_nothing_foretells_make_the_probes_left_no_multiple_of_what_they_were() -> None:

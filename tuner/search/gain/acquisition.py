@@ -18,17 +18,17 @@ from tuner.search.gain.rules import STEEP, Rules
 from tuner.search.resource_model import Floats
 from tuner.study import Config, config_digest, value_text
 
-TRIFLE = 1e-5
+LEAST_GAIN = 1e-5
 """An expected gain below this share of the best counts as none."""
 LEAST_BOUND = 0.025
 """The smallest bound on what a search has missed, as a share of the best, unless it has measured all configs."""
-ENOUGH = 60
+ENOUGH_CONFIGS = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
 MANY_FAILURES = 4
 """The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
 DOUBTFUL_BOUND = 0.25
 """The smallest such bound of a search with `MANY_FAILURES`."""
-WORTH_TELLING = 0.5
+LARGEST_TOLD_BOUND = 0.5
 """The largest such bound that a search with `MANY_FAILURES` states; above it, the search says that it is not sure."""
 
 
@@ -62,7 +62,7 @@ class Acquisition:
     def _reason_to_end_within_ranges(self) -> str | None:
         """In words, why nothing is left to gain while no range grows further; None where something is left.
 
-        A search ends after `ENOUGH` configs although its predictions are rough. It then says that it is not sure.
+        A search ends after `ENOUGH_CONFIGS` although its predictions are rough. It then says that it is not sure.
         """
         outlook = self.outlook
         if not outlook.may_probe.any():
@@ -75,7 +75,7 @@ class Acquisition:
             count = len(outlook.measured_places)
             off_pct = 100 * max(outlook.usual_error, outlook.newest_error)
             reason = f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
-            return self._with_limits(reason) if count >= ENOUGH else None
+            return self._with_limits(reason) if count >= ENOUGH_CONFIGS else None
         has_many_failures = outlook.observed.failures >= MANY_FAILURES
         claim = self._doubtful_claim() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
         return self._with_limits(claim)
@@ -85,8 +85,8 @@ class Acquisition:
 
         Where many probes fail, the best config often lies among those that are expected to fail, or is much faster than
         predicted. So each config that may fit into memory and time counts as if it ran. `_realised_ratio` does not
-        correct the shortfall, because it counts no failed probe. `MANY_FAILURES`, `DOUBTFUL_BOUND` and `WORTH_TELLING`
-        were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
+        correct the shortfall, because it counts no failed probe. `MANY_FAILURES`, `DOUBTFUL_BOUND` and
+        `LARGEST_TOLD_BOUND` were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
         """
         outlook = self.outlook
         failures = outlook.observed.failures
@@ -95,7 +95,7 @@ class Acquisition:
         chances = np.maximum(outlook.chance_to_run, outlook.costs.chance_to_fit)
         shortfall = expected_gain.draw_shortfall(self._compared(chances).candidates)
         bound = max(shortfall.bound, shortfall.mean, DOUBTFUL_BOUND)
-        if bound > WORTH_TELLING:
+        if bound > LARGEST_TOLD_BOUND:
             return f"not sure: {cause}"
         return f"{shortfall._replace(bound=bound).in_words}: {cause}"
 
@@ -103,14 +103,14 @@ class Acquisition:
     def _must_go_on(self) -> bool:
         """Whether the search goes on, whatever gain further probes promise.
 
-        It does until a config may be the best, and while predictions are rough and fewer than `ENOUGH` configs are
+        It does until a config may be the best, and while predictions are rough and fewer than `ENOUGH_CONFIGS` are
         measured. It also does where a rule of thumb asks for a probe, if one of the best takes at most 1 % of the
         training.
         """
         outlook = self.outlook
         if outlook.best_place is None:
             return True
-        if outlook.is_rough and len(outlook.measured_places) < ENOUGH:
+        if outlook.is_rough and len(outlook.measured_places) < ENOUGH_CONFIGS:
             return True
         is_brief = self.probe_s(outlook.best_place) <= 0.01 * outlook.goal.training_s
         return is_brief and self._rules.ask_for_probe
@@ -169,7 +169,7 @@ class Acquisition:
         """The expected number of probes until the search ends; None while no config may be the best."""
         if self.outlook.best_place is None:
             return None
-        # rough predictions would forbid an end before `ENOUGH` configs, but they seldom stay rough for so long
+        # rough predictions would forbid an end before `ENOUGH_CONFIGS` configs, but they seldom stay rough for so long
         return expected_gain.probes_left(self._chances_to_beat_best, self._rules.probes_for_rare_values)
 
     def is_as_good(self, config: Config) -> bool:
@@ -187,7 +187,7 @@ class Acquisition:
 
     def probe_s(self, place: int) -> float:
         """Return the expected seconds of a probe of the config at a place of the pool, if it is made now."""
-        return self.outlook.costs.series_s(self._starts, np.array([place]), repeats=1)
+        return self.outlook.costs.series_s(self._starts, np.array([place]), probes_each=1)
 
     @cached_property
     def _starts(self) -> Floats:
@@ -214,10 +214,12 @@ class Acquisition:
         The first of these that applies decides:
 
         1. The first config of a search begins, and the second lies higher on the ladder.
-        2. The best is measured again where its mean is surprising.
-        3. A config with a value that no measured config has is measured.
-        4. Once no series of probes pays, a rule of thumb may ask for a probe.
-        5. The config with the largest expected gain per second is measured, unless nothing gains.
+        2. Until a config may be the best, the config with the largest expected gain per second is measured.
+        3. The best is measured again where its mean is surprising.
+        4. A config with a value that no measured config has is measured.
+        5. Once no series of probes pays, a rule of thumb may ask for a probe.
+        6. Where no config gains anything that can be believed, `_next_where_nothing_gains` chooses.
+        7. The config with the largest expected gain per second is measured.
         """
         outlook = self.outlook
         # 1
@@ -225,38 +227,38 @@ class Acquisition:
             return self._rules.first_place()
         if (second := self._rules.second_place()) is not None:
             return second
-        # 5, without a config that may be the best
+        # 2
         gain_per_s = np.where(outlook.may_probe, self._gain / outlook.costs.seconds(self._starts), -1.0)
         most_gaining = int(gain_per_s.argmax())
         if outlook.best_place is None:
             return most_gaining
-        # 2 to 4
+        # 3 to 5
         by_rule = self._next_by_rule(outlook.best_place, gain_per_s)
         if by_rule is not None:
             return by_rule
-        # 5
-        is_trifling = self._gain.max() < TRIFLE * outlook.scale
-        nothing_gains = is_trifling or (self._predicts_badly and not self._prospect.pays)
+        # 6 or 7: gains that the newest predictions make doubtful, and that do not pay either, are not believed
+        is_too_small = self._gain.max() < LEAST_GAIN * outlook.scale
+        nothing_gains = is_too_small or (self._predicts_badly and not self._prospect.pays)
         return self._next_where_nothing_gains(outlook.best_place) if nothing_gains else most_gaining
 
     def _next_by_rule(self, best: int, gain_per_s: Floats) -> int | None:
-        """Return the config that rule 2, 3 or 4 of `_next_within_ranges` asks for; None where none asks for any.
+        """Return the config that rule 3, 4 or 5 of `_next_within_ranges` asks for; None where none asks for any.
 
         Args:
             best: The place of the best config.
             gain_per_s: The expected gain per second of each config.
         """
         rules = self._rules
-        # 2: a surprising mean may be a mistake of the measurement
+        # 3: a surprising mean may be a mistake of the measurement
         if rules.must_repeat_best and rules.best_is_surprising:
             return best
-        # 3: nothing is known of a new value, whatever the model says
+        # 4: nothing is known of a new value, whatever the model says
         new = rules.place_with_new_value(gain_per_s)
         if new is not None:
             return new
-        # 4: a rule of thumb delays the end, so it waits while other probes pay
-        asked_for = self._place_to_repeat if rules.place_with_rare_value is None else rules.place_with_rare_value
-        return None if asked_for is None or self._prospect.pays else asked_for
+        # 5: a rule of thumb delays the end, so it waits while other probes pay
+        place = self._place_to_repeat if rules.place_with_rare_value is None else rules.place_with_rare_value
+        return None if place is None or self._prospect.pays else place
 
     def _next_where_nothing_gains(self, best: int) -> int:
         """Return the place of the config to measure although no single measurement is expected to gain anything.
@@ -286,7 +288,7 @@ class Acquisition:
             candidates,
             promising,
             outlook.goal.training_s,
-            lambda probes: outlook.costs.series_s(self._starts, places[probes.members], probes.repeats),
+            lambda probes: outlook.costs.series_s(self._starts, places[probes.members], probes.probes_each),
             self._realised_ratio,
         )
 

@@ -67,9 +67,9 @@ class Gain:
         if place is None:
             return None
         config = self._with_patience(self._pool.configs[place], history.number)
-        return Choice(config=config, takes_s=acquisition.probe_s(place), left=acquisition.probes_left)
+        return Choice(config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left)
 
-    def settle(self, history: History, price: Price) -> Choice | None:
+    def compare_with_own(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         From the fourth trial on, the own config is also measured again if other programs have disturbed it.
@@ -158,7 +158,7 @@ def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strat
 
     A search may end before each sibling's best config has been probed.
     """
-    choosers = (retry, gain.settle, gain.ended, siblings_first(space, siblings), gain.choose)
+    choosers = (retry, gain.compare_with_own, gain.ended, siblings_first(space, siblings), gain.choose)
     return Strategy(choosers=choosers, confirm=gain.confirm, foretells_end=True)
 
 

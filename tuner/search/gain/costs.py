@@ -19,7 +19,7 @@ from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, ResourceModel, fitted_after_siblings
 from tuner.study import Config, ProbeSpec, Value
 
-GROWN_S = 0.25
+GROWING_SHARE = 0.25
 """The share of the first measured seconds that is expected to grow with the number of environments.
 
 On two H200s, it was a quarter of the 17 s at 1,024 environments, half-way up the ladder.
@@ -40,7 +40,7 @@ class Costs:
         self._observed = observed
         self._limits = limits
         self._ran = [entry.config for entry in observed.measured.values()]
-        self._everywhere = np.ones(len(pool.configs))
+        self._ones = np.ones(len(pool.configs))
 
     @cached_property
     def chance_to_run(self) -> Floats:
@@ -56,7 +56,7 @@ class Costs:
     @cached_property
     def chance_to_fit(self) -> Floats:
         """The probability that each config fits into memory, headroom included, and that its trainer starts in time."""
-        fits_devices = self._everywhere  # until a share of their memory has been measured
+        fits_devices = self._ones  # until a share of their memory has been measured
         if self._memory_model is not None:
             means, deviations = self._memory_model.logarithms_at(self._pool.codes)
             fits_devices = chance_below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations)
@@ -70,7 +70,7 @@ class Costs:
     @cached_property
     def _failed(self) -> list[Config]:
         """The configs whose failure no model of memory or time explains."""
-        return [*self._observed.failed, *(self._observed.ran_out if self._memory_model is None else ())]
+        return [*self._observed.failed, *(self._observed.out_of_memory if self._memory_model is None else ())]
 
     @cached_property
     def _memory_model(self) -> ResourceModel | None:
@@ -79,10 +79,10 @@ class Costs:
         None also where another program reports which configs ran out, without the shares of those that ran. Then the
         model could not know how much less these needed.
         """
-        memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
+        memoryless, too_large = self._observed.memoryless, self._observed.out_of_memory
         if not memoryless:
             return None
-        return self._model_of(MEMORY_SHARE, error=0.03, choice_deviation=0.25, ignored=memoryless, exceeding=ran_out)
+        return self._model_of(MEMORY_SHARE, error=0.03, choice_deviation=0.25, ignored=memoryless, exceeding=too_large)
 
     @cached_property
     def _chance_to_fit_host(self) -> Floats:
@@ -93,20 +93,20 @@ class Costs:
         probability is 0.25, divided by the number of configs that ran out, and at least 0.12, because nothing
         is launched below 0.1.
         """
-        if not self._observed.host_ran_out:
-            return self._everywhere
+        if not self._observed.out_of_host_memory:
+            return self._ones
         products = np.array([HOST_MEMORY.product(config) for config in self._pool.configs])
         largest_run = max(map(HOST_MEMORY.product, self._ran), default=0.0)
-        smallest_out = min(map(HOST_MEMORY.product, self._observed.host_ran_out))
+        smallest_out = min(map(HOST_MEMORY.product, self._observed.out_of_host_memory))
         needs_as_much = products >= max(smallest_out, 1.01 * largest_run)
-        chance = max(0.25 / len(self._observed.host_ran_out), 0.12)
+        chance = max(0.25 / len(self._observed.out_of_host_memory), 0.12)
         return np.where(needs_as_much, chance, 1.0)
 
     @cached_property
     def chance_of_slow_start(self) -> Floats:
         """The probability that the trainer of each config takes longer to start than the limits allow."""
         if self._start_model is None:
-            return 0.0 * self._everywhere
+            return 0.0 * self._ones
         means, deviations = self._start_model.logarithms_at(self._pool.codes)
         return 1.0 - chance_below(math.log(self._limits.longest_start_s), means, deviations)
 
@@ -122,7 +122,7 @@ class Costs:
         chance_of_slow = self.chance_of_slow_start
         return in_time_s * (1.0 - chance_of_slow) + self._limits.longest_start_s * chance_of_slow
 
-    def series_s(self, starts: Floats, places: Codes, repeats: int) -> float:
+    def series_s(self, starts: Floats, places: Codes, probes_each: int) -> float:
         """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
 
         Configs of one rung share a session if the newest probe had one. Without sessions each probe has a start.
@@ -130,19 +130,19 @@ class Costs:
         Args:
             starts: The starts that a probe of each config of the pool takes now.
             places: The positions of the probed configs in the pool.
-            repeats: How often each is probed.
+            probes_each: How often each is probed.
         """
         start_s_of: dict[object, float] = {}  # session → the seconds of its longest start
         for place in places[starts[places] > 0.0]:
             session = self._pool.heights[place] if self._observed.warm else place
             start_s_of[session] = max(start_s_of.get(session, 0.0), float(self._start_s[place]))
-        starts_of_session = 1 if self._observed.warm else repeats
-        return sum(start_s_of.values()) * starts_of_session + repeats * float(self._run_s[places].sum())
+        starts_of_session = 1 if self._observed.warm else probes_each
+        return sum(start_s_of.values()) * starts_of_session + probes_each * float(self._run_s[places].sum())
 
     @cached_property
     def _start_model(self) -> ResourceModel | None:
         """The model of the seconds until a trainer has started; None before any was measured."""
-        return self._model_of(START_S, error=0.1, choice_deviation=0.3, growing_share=GROWN_S)
+        return self._model_of(START_S, error=0.1, choice_deviation=0.3, growing_share=GROWING_SHARE)
 
     @cached_property
     def _start_s(self) -> Floats:
@@ -152,12 +152,12 @@ class Costs:
     @cached_property
     def _run_s(self) -> Floats:
         """The expected seconds of a probe of each config after the start."""
-        model = self._model_of(RUN_S, error=0.2, choice_deviation=0.5, growing_share=GROWN_S)
+        model = self._model_of(RUN_S, error=0.2, choice_deviation=0.5, growing_share=GROWING_SHARE)
         return self._expected_s(model, usual_s=20.0)
 
     def _expected_s(self, model: ResourceModel | None, usual_s: float) -> Floats:
         """Return the seconds that a model expects of each config; `usual_s` before any measurement, without a model."""
-        return usual_s * self._everywhere if model is None else np.exp(model.logarithms_at(self._pool.codes).mean)
+        return usual_s * self._ones if model is None else np.exp(model.logarithms_at(self._pool.codes).mean)
 
     def _model_of(self, amount: str, *, exceeding: Sequence[Config] = (), **settings: Any) -> ResourceModel | None:
         """Return the model of one measured amount, such as `START_S`, with the siblings' models as prior.

@@ -76,7 +76,7 @@ class Series(NamedTuple):
 
     members: Rows
     """The rows of the configs among the candidates."""
-    repeats: int
+    probes_each: int
 
 
 class Prospect(NamedTuple):
@@ -125,7 +125,7 @@ def most_rewarding(
     """
     best = Prospect(gained_s=0.0, takes_s=1.0)
     sizes = sorted({min(1 << power, len(order)) for power in range(7)} - {0})
-    for probes in (Series(members=order[:size], repeats=repeats) for size in sizes for repeats in (1, 4)):
+    for probes in (Series(members=order[:size], probes_each=count) for size in sizes for count in (1, 4)):
         share = ratio * expected_gain(candidates, probes) / candidates.scale
         saved_s = -math.expm1(-share) * training_s  # a speed that is e^share times as large needs e^-share of the time
         prospect = Prospect(gained_s=saved_s, takes_s=takes_s(probes))
@@ -175,7 +175,7 @@ def expected_gain(candidates: Candidates, probes: Series) -> float:
 
     # The mean of each config after the series: config by draw.
     covariance = candidates.covariance[:, members]  # of all configs with those that are measured
-    root = np.linalg.cholesky(covariance[members] + np.diag(candidates.errors[members] ** 2 / probes.repeats))
+    root = np.linalg.cholesky(covariance[members] + np.diag(candidates.errors[members] ** 2 / probes.probes_each))
     later_means = candidates.draw_values(random, np.linalg.solve(root, covariance.T).T)
 
     # Whether each config has then been measured. A member has where it runs.

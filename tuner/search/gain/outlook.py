@@ -53,15 +53,15 @@ class Outlook:
         self.eligible_places = [place for place, entry in measured if entry.eligible]
         """The places of the measured configs that may be the best."""
         barred = set(self.measured_places) - set(self.eligible_places)
-        closed = set(pool.places(observed.closed)) | barred
+        unavailable = set(pool.places(observed.running_or_failed)) | barred
         self.may_probe_later = np.ones(len(pool.configs), dtype=bool)
         """Whether each config may be probed once all ranges have grown to their ends."""
-        self.may_probe_later[list(closed)] = False
+        self.may_probe_later[list(unavailable)] = False
         # A config cannot run if all its values need at least as much as those of a known failure.
         for values_need in observed.frontier.values_beyond_failures(pool.space):
             configs_need = [np.array(needs)[pool.codes[:, column]] for column, needs in enumerate(values_need)]
             self.may_probe_later &= ~np.logical_and.reduce(configs_need)
-        self.range_ends = ends_so_far(pool, closed | set(self.measured_places))
+        self.range_ends = ends_so_far(pool, unavailable | set(self.measured_places))
         self.may_probe = self.may_probe_later & within_ends(pool, self.range_ends)
         """Whether each config may be probed now: its values lie in the ranges so far."""
 

@@ -23,12 +23,12 @@ Codes = NDArray[np.intp]
 
 MIDDLE = 0.5
 """The position, from 0 to 1, of a config that has no ladder or does not use a parameter; and of the first probe."""
-MOST = 100_000
+MOST_LISTED = 100_000
 """The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
 MOST_COMBINATIONS = 5_000_000
 """The most combinations of values that are looked through for those that keep the constraints: some seconds."""
-DRAWN = 20_000
-"""The number of configs that are drawn of a space with more than `MOST`."""
+DRAWN_CONFIGS = 20_000
+"""The number of configs that are drawn of a space with more than `MOST_LISTED`."""
 
 
 class Levels:
@@ -113,18 +113,21 @@ class Pool:
     """All configs of a space, or a sample of a large one, in a list."""
 
     def __init__(self, space: Space) -> None:
-        """List all configs of a space; of a space with more than `MOST`, draw `DRAWN` of them.
+        """List all configs of a space; of a space with more than `MOST_LISTED`, draw `DRAWN_CONFIGS` of them.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
         every_config = _listed(space)
         self.space = space
         self.is_part = every_config is None
-        self.configs = list(islice(space.random_configs(), DRAWN)) if every_config is None else every_config
+        """Whether `configs` are only a sample of the space."""
+        self.configs = list(islice(space.random_configs(), DRAWN_CONFIGS)) if every_config is None else every_config
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
+        """The values of each parameter, and the distances between them."""
         self.codes = self.levels.codes(self.configs)
+        """A row per config: the position of each of its values among the values of the parameter."""
         self.heights = self.levels.heights(self.codes)
         """The height of each config on the ladder, from 0 for the lowest rung to 1 for the highest."""
         self._places = {config_digest(config): place for place, config in enumerate(self.configs)}
@@ -166,15 +169,15 @@ class Pool:
 
 
 def _listed(space: Space) -> list[Config] | None:
-    """Return all configs of a space; None where they are more than `MOST`, or too many to look through."""
+    """Return all configs of a space; None where they are more than `MOST_LISTED`, or too many to look through."""
     # A space of few combinations is looked through at once, however few of them keep the constraints.
-    unconstrained = list(islice(replace(space, holds=allow_all).configs(), MOST + 1))
-    if len(unconstrained) <= MOST:
+    unconstrained = list(islice(replace(space, holds=allow_all).configs(), MOST_LISTED + 1))
+    if len(unconstrained) <= MOST_LISTED:
         return list(filter(space.holds, unconstrained))
     if space.combinations > MOST_COMBINATIONS:
         return None
-    configs = list(islice(space.configs(), MOST + 1))
-    return configs if len(configs) <= MOST else None
+    configs = list(islice(space.configs(), MOST_LISTED + 1))
+    return configs if len(configs) <= MOST_LISTED else None
 
 
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:

@@ -53,11 +53,11 @@ class Rules:
         next config shares as few values as possible with any of these.
         """
         outlook, pool = self._outlook, self._outlook.pool
-        closed, failed = pool.places(outlook.observed.closed), pool.levels.codes(outlook.observed.failed)
-        own = pool.find(pool.space.own) if pool.space.own and not closed else None
+        unmeasured, failed = pool.places(outlook.observed.running_or_failed), pool.levels.codes(outlook.observed.failed)
+        own = pool.find(pool.space.own) if pool.space.own and not unmeasured else None
         if own is not None and outlook.may_probe[own]:
             return own
-        height = min([MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
+        height = min([MIDDLE, *(pool.heights[place] / 2.0 for place in unmeasured)])
         # The most values that each config shares with a failed config.
         shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
         possible = np.flatnonzero(outlook.may_probe)
@@ -74,7 +74,7 @@ class Rules:
             of the ladder's height, if configs differ in more than the rung, or if no higher rung is safe.
         """
         outlook = self._outlook
-        if not outlook.eligible_places or outlook.observed.closed:
+        if not outlook.eligible_places or outlook.observed.running_or_failed:
             return None
         heights, codes, measured = outlook.pool.heights, outlook.pool.codes, outlook.measured_places
         other_columns = [column for column in range(codes.shape[1]) if column != outlook.pool.levels.ladder]
@@ -228,18 +228,18 @@ class Rules:
         # How far each config is ahead of the best, in the direction of the neighbour.
         numbers = np.array([*values, np.nan], dtype=float)[codes[:, column]]
         ahead = np.sign(numbers[neighbour] - numbers[best]) * (numbers - numbers[best])
-        is_alike = self._differs_only_in(column)
+        equals_best = self._equals_best_but_in(column)
 
         # The step to the best from the nearest measured config behind it.
-        behind = [place for place in outlook.measured_places if is_alike[place] and ahead[place] < 0.0]
+        behind = [place for place in outlook.measured_places if equals_best[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
         if outlook.mean[best] - outlook.mean[before] <= STEEP:
             return [neighbour]
-        is_beyond = is_alike & (ahead > ahead[neighbour]) & outlook.is_new_and_likely
+        is_beyond = equals_best & (ahead > ahead[neighbour]) & outlook.is_new_and_likely
         return [neighbour, *np.flatnonzero(is_beyond).tolist()]
 
-    def _differs_only_in(self, column: int) -> NDArray[np.bool_]:
-        """Return whether each config equals the best in all parameters but that of a column."""
+    def _equals_best_but_in(self, column: int) -> NDArray[np.bool_]:
+        """Return whether each config equals the best in all parameters but that of a column, where it may differ."""
         codes = self._outlook.pool.codes
         return (np.delete(codes, column, axis=1) == np.delete(codes[self._outlook.best_place], column)).all(axis=1)
 
@@ -339,10 +339,10 @@ class Rules:
         """
         outlook = self._outlook
         column, codes = self._changed_column(neighbour), outlook.pool.codes
-        is_alike = self._differs_only_in(column)
+        equals_best = self._equals_best_but_in(column)
         is_other = codes[:, column] != codes[outlook.best_place, column]
         has_tried_value = np.isin(codes[:, column], codes[outlook.eligible_places, column]) & is_other
-        best_other = outlook.mean[is_alike & has_tried_value].max(initial=-np.inf)
+        best_other = outlook.mean[equals_best & has_tried_value].max(initial=-np.inf)
         return float(outlook.mean[outlook.best_place] - best_other) / outlook.scale
 
     def _changed_column(self, neighbour: int) -> int:

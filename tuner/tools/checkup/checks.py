@@ -14,7 +14,7 @@ from sqlalchemy import inspect
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
-from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
+from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, is_fallback_of, narrowed, select, unmatched
 from tuner.tools.checkup.command_check import check_command, check_imports, import_all
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
 from tuner.tools.checkup.finding import Finding, findings_of, fine, problem, warning
@@ -39,11 +39,11 @@ def check_storage(url: str) -> Finding:
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
     if not empty:
-        connect(url)  # raises the error of a database with something else
+        connect(url)  # called for its StoreError: a database with something else
     return fine("storage", f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}")
 
 
-def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
+def check_free_space(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
     """Find out how much space is free where `folder` is or will be.
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
@@ -119,23 +119,23 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))
 
 
-def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: str, runs: Path) -> Iterator[Finding]:
+def check_up(spec: StudySpec, devices: OpenedDevices, *, requested: str, url: str, runs: Path) -> Iterator[Finding]:
     """Yield each finding about a study as soon as it is found. An error that a check raises becomes a finding.
 
     Args:
         spec: The study.
         devices: The devices that it names.
-        asked_for: The study that the user named, for which another may stand in.
+        requested: The study that the user named, for which another may stand in.
         url: The URL of its database.
         runs: The folder of its results.
     """
-    if stands_in(spec, asked_for):
-        yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
+    if is_fallback_of(spec, requested):
+        yield fine("study", f"{spec.name} stands in for {requested}, whose trainer.root is empty")
     yield from findings_of("devices", lambda: check_devices(devices, spec.environment))
     yield from findings_of("objective", lambda: check_objective(spec))
     yield from findings_of("trainer", lambda: check_named_trainer(spec, devices.count))
     yield from findings_of("storage", lambda: [check_storage(url)])
-    yield from _check_rooms(runs)
+    yield from _check_disk_and_shared_memory(runs)
 
 
 def check_up_machine(
@@ -149,7 +149,7 @@ def check_up_machine(
     yield from findings_of("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
     if storage:
         yield from findings_of("storage", lambda: [check_storage(storage)])
-    yield from _check_rooms(runs)
+    yield from _check_disk_and_shared_memory(runs)
 
 
 def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand | None) -> Iterator[str]:
@@ -164,12 +164,12 @@ def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand |
         yield "whether NCCL or gloo moves data, and how fast: `tuner scale` measures it"
 
 
-def _check_rooms(runs: Path) -> Iterator[Finding]:
+def _check_disk_and_shared_memory(runs: Path) -> Iterator[Finding]:
     """Check the disk of the results, to which each probe writes a checkpoint and a log, and the shared memory.
 
     NCCL and the workers of a DataLoader need shared memory, of which containers often have only 64 MiB.
     """
-    yield from findings_of("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
+    yield from findings_of("disk", lambda: [check_free_space("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():
-        yield check_room("shared memory", shared_memory, wished_gib=1)
+        yield check_free_space("shared memory", shared_memory, wished_gib=1)

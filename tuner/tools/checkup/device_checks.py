@@ -22,7 +22,7 @@ class OpenedDevices:
     They are opened once for all checks, because that takes seconds: CUDA is asked in a process of its own.
     """
 
-    asked_for: str
+    requested: str
     """The devices as a study or an option names them."""
     source: DeviceSource | None = None
     """None where they cannot be opened."""
@@ -49,9 +49,9 @@ def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder 
         cuda_order: Returns the identities of the cards that CUDA shows, in its order.
     """
     try:
-        return OpenedDevices(asked_for=devices, source=found.open_devices(devices, connect, cuda_order))
+        return OpenedDevices(requested=devices, source=found.open_devices(devices, connect, cuda_order))
     except (TunerError, OSError) as error:
-        return OpenedDevices(asked_for=devices, obstacle=failure("devices", error))
+        return OpenedDevices(requested=devices, obstacle=failure("devices", error))
 
 
 def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect:
     if (source := devices.source) is None:
         return
     yield from check_machine(source.devices, found.describe_machine(source, connect))
-    if devices.asked_for.startswith("auto") and not devices.has_gpus:
+    if devices.requested.startswith("auto") and not devices.has_gpus:
         yield fine("driver", "; ".join(found.without_cards(connect)))
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
@@ -101,7 +101,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        hindrances = obstacles(now=[card], at_open=[card])  # as a study that opens now
+        hindrances = obstacles(now=[card], occupancy_at_start=[card])  # as a study that opens now
         for obstacle in hindrances:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not hindrances:
@@ -131,9 +131,9 @@ def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
 def check_links(links: Sequence[Link]) -> Iterator[Finding]:
     """Yield how each pair of cards is connected. Pairs with the same connection share one finding."""
     pairs = grouped(links, _route_text)
-    for route, alike in pairs.items():
-        which = "every pair" if len(pairs) == 1 else _card_pairs(alike)
-        yield (warning if alike[0].p2p is False else fine)("links", f"{route}: {which}")
+    for route, same_route in pairs.items():
+        which = "every pair" if len(pairs) == 1 else _card_pairs(same_route)
+        yield (warning if same_route[0].p2p is False else fine)("links", f"{route}: {which}")
 
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:

@@ -136,7 +136,8 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.probe.devices if device.is_gpu]
-    most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
+    others_pct = [trial.probe.others_pct for trial in ended if trial.probe.others_pct is not None]
+    most_cards = max((sum(name.startswith("cuda") for name in view.record.devices) for view in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times_of_probe, ended)),
@@ -147,6 +148,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             gpus_per_trial=study_times.as_fact(most_cards or None, DATABASE),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
+            others_pct=study_times.mean_as_fact(others_pct, DATABASE),
             data_wait=_data_wait(ended),
         ),
         failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
@@ -157,10 +159,12 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
 
 def _times_of_probe(trial: TrialRecord) -> study_times.TrialTimes:
     """Return how a probe ended, and when."""
-    began_s, ended_s = seconds(trial.started), seconds(trial.completed)
-    return study_times.TrialTimes(
-        end=_end_of_probe(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s
+    end, startup_s = _end_of_probe(trial), trial.probe.start_up_s
+    times = study_times.TrialTimes(
+        end=end, began_s=seconds(trial.started), ended_s=seconds(trial.completed), startup_s=startup_s
     )
+    never_trained = startup_s is None and end in {study_times.TrialEnd.FAILED, study_times.TrialEnd.INTERRUPTED}
+    return replace(times, startup_s=times.took_s) if never_trained else times
 
 
 def _end_of_probe(trial: TrialRecord) -> study_times.TrialEnd:
@@ -298,22 +302,20 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
 def _record_in_database(engine: Engine, study: str) -> study_times.StudyRecord:
     """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
 
-    Each case of the tuner is a study of Optuna that has the attribute `CASE`. So `study` may name:
-    1. a study of another program;
-    2. one case of a study of the tuner, `STUDY/CASE`;
-    3. a study of the tuner, with all its cases.
+    Each case of the tuner is a study of Optuna that has the attribute `CASE`. So `study` may name a study of another
+    program, one case of a study of the tuner (`STUDY/CASE`), or a study of the tuner with all its cases.
     """
     is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
     with_key = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
     name, _, case = study.partition("/")
     with reading(engine) as connection:
-        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()  # 1 or 2
-        cases = [exact] if exact else connection.execute(with_key.where(is_case_of(study))).all()  # 3
+        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()
+        cases = [exact] if exact else connection.execute(with_key.where(is_case_of(study))).all()
         if not cases:
             names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
             raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {_names_to_choose_from(names)}")
         workers = loader_workers(connection, [row.study_id for row in cases])
-    if exact and not exact.key:  # 1
+    if exact and not exact.key:  # another program's
         return _read_foreign(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = _read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1

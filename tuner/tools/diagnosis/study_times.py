@@ -92,6 +92,8 @@ class Setup:
     """The memory of one GPU that is in use while the usual number of trials runs."""
     duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
+    others_pct: KnownFact[float] | None = None
+    """The mean share of the processors that other programs used during trials, as `tuner` measured it."""
     data_wait: KnownFact[float] | None = None
     """The share of training, from 0 to 1, that waits for the next batch of a loader, as counted inside the trials."""
 
@@ -310,15 +312,15 @@ def pauses(gaps_s: Sequence[float], rounds: int) -> list[float]:
     return [gap_s for gap_s in gaps_s if gap_s > max(10.0 * usual_s, 60.0)]
 
 
-def _ended(alike: Sequence[TrialTimes], ended: int) -> Ended:
-    """Return the number and the times of the trials that ended alike; `ended` is the number of all ended trials."""
-    durations_s = [trial.took_s for trial in alike if trial.took_s]
+def _ended(trials: Sequence[TrialTimes], of_all: int) -> Ended:
+    """Return the number and the times of the trials with one end; `of_all` is the number of all ended trials."""
+    durations_s = [trial.took_s for trial in trials if trial.took_s]
     return Ended(
-        trials=len(alike),
-        share=len(alike) / ended,
+        trials=len(trials),
+        share=len(trials) / of_all,
         mean_s=fmean(durations_s) if durations_s else None,
         total_s=sum(durations_s),
-        startup_s=sum(trial.starting_s for trial in alike),
+        startup_s=sum(trial.starting_s for trial in trials),
     )
 
 
@@ -365,10 +367,9 @@ def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
     """Return the record with `n_jobs`, whether trials run in threads or processes, where their first starts show it.
 
     As many first trials count as usually run at once. The time within which they all began decides:
-    1. 0 s: this says nothing, because some databases keep whole seconds;
-    2. 0.1 s for each: they are threads of one process (`n_jobs`);
-    3. less than 2 s: this says nothing;
-    4. more: they are processes, each of which first imports its libraries in a time of its own.
+    1. 0 s, or less than 2 s and more than 0.1 s for each: this says nothing. Some databases keep whole seconds;
+    2. up to 0.1 s for each: they are threads of one process (`n_jobs`);
+    3. 2 s or more: they are processes, each of which first imports its libraries in a time of its own.
 
     Unchanged where that is known already, or where one trial runs at a time.
     """
@@ -378,10 +379,10 @@ def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
     if record.setup.n_jobs is not None or record.is_ours or usual < 2 or len(first_starts_s) < usual:
         return record
     spread_s = first_starts_s[-1] - first_starts_s[0]
-    if spread_s <= 0.0 or 0.1 * usual < spread_s < 2.0:  # 1 and 3
+    if spread_s <= 0.0 or 0.1 * usual < spread_s < 2.0:  # 1
         return record
     source = f"estimated: the first {usual} trials began within {spread_s:.2g} s"
-    n_jobs = KnownFact(value=usual if spread_s < 2.0 else 1, source=source)  # 2 and 4
+    n_jobs = KnownFact(value=usual if spread_s < 2.0 else 1, source=source)  # 2, 3
     return replace(record, setup=replace(record.setup, n_jobs=n_jobs))
 
 

@@ -41,7 +41,7 @@ class IdleCause:
     """What in the study shows the cause."""
     change: str
     factor: float | None
-    """The most by which training multiplies if only this changed and the GPUs had room; None where unknown."""
+    """The most by which training multiplies if only this changed and GPUs were no limit; None where unknown."""
     gain: float | None
     """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
@@ -53,7 +53,7 @@ def _cause(
 ) -> IdleCause:
     """Return a cause, after working out what its change gains.
 
-    The gain is at most what the GPUs have room for: GPUs that are busy half of the time can train twice as much.
+    The gain is at most what the GPUs can do: GPUs that are busy half of the time can train twice as much.
 
     Args:
         kind: The kind of the cause.
@@ -65,13 +65,13 @@ def _cause(
     """
     factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
     duty_pct = _gpu_utilisation_pct(facts)
-    room = 100.0 / duty_pct if duty_pct else math.inf
+    idle_factor = 100.0 / duty_pct if duty_pct else math.inf
     gain = factor
     if factor is not None:
         how += f" = {factor:.2f} times"
-    if duty_pct and (factor is None or factor > room):
-        gain = room
-        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    if duty_pct and (factor is None or factor > idle_factor):
+        gain = idle_factor
+        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {idle_factor:.2f} times"
     return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how)
 
 
@@ -185,7 +185,7 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
     if not facts.is_ours:
         change = "keep one process for several trials: import, load and compile only once"
     elif facts.has_sessions:
-        change = "let each session serve more probes: fewer rungs or other values that need a start of their own"
+        change = "let each session serve more probes: search fewer rungs, or other values that need their own start"
     else:
         change = "let one started trainer serve several probes (docs/sessions.md)"
     yield _cause(
@@ -280,12 +280,12 @@ def _cores_text(cores: KnownFact[int]) -> str:
 
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
-    """Yield a cause where the GPUs, and the cores for loader workers, have room for more trials at once."""
+    """Yield a cause where more trials at once fit on the GPUs, and on the cores with their loader workers."""
     # a probe of tuner has its GPUs for itself: more probes fit only on other GPUs, so their number has to be known
     if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
     at_once = max(facts.running_at_once.usual, 1)
-    most, why, how = _room(facts)
+    most, why, how = _trials_that_fit(facts)
     workers, cores = facts.setup.loader_workers, facts.setup.cores
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
@@ -304,7 +304,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     yield _cause(Kind.PARALLEL, facts, why=why, change=change, how=how, ratio=(most, at_once))
 
 
-class _Room(NamedTuple):
+class _Fitting(NamedTuple):
     """How many trials fit on the GPUs."""
 
     trials: int = 0
@@ -315,7 +315,7 @@ class _Room(NamedTuple):
     """The arithmetic."""
 
 
-def _room(facts: Facts) -> _Room:
+def _trials_that_fit(facts: Facts) -> _Fitting:
     """Return how many trials fit on the GPUs, what shows it, and the arithmetic.
 
     It goes by the GPUs of a trial, else by memory, else one trial on each GPU. The number is 0 where it is unknown.
@@ -327,18 +327,18 @@ def _room(facts: Facts) -> _Room:
         fits = gpus.value // per_trial.value
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}, and each uses {per_trial.value}."
         how = f"{number_of(gpus.value, 'GPU')} / {per_trial.value} of a trial = {number_of(fits, 'trial')}"
-        return _Room(fits, why, how)
+        return _Fitting(fits, why, how)
     used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
         why = f"The study uses {used.value:g} of {memory.value:g} GiB of a GPU, with {running} at once."
         how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {number_of(fits, 'trial')}"
-        return _Room(fits, why, how)
+        return _Fitting(fits, why, how)
     if gpus:
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}."
-        return _Room(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
-    return _Room()
+        return _Fitting(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
+    return _Fitting()
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:

@@ -70,12 +70,12 @@ class Run:
     teams: tuple[CardTeam, ...]
 
 
-def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure, in ascending order: those `asked` for, or else the usual `COUNTS`.
+def counts(requested: Sequence[int] | None, visible: int) -> tuple[int, ...]:
+    """Return the numbers of GPUs to measure, in ascending order: the `requested` ones, or else the usual `COUNTS`.
 
     The usual ones end at the number of `visible` GPUs. 1 is always among the numbers, because it is the baseline.
     """
-    return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
+    return tuple(sorted({1, *(requested or [count for count in COUNTS if count <= visible])}))
 
 
 def nodes_of(count: int, per_node: int | None) -> int:
@@ -102,17 +102,17 @@ def routes(
 ) -> tuple[Route, ...]:
     """Return the routes to measure between the ranks of a machine, the fastest first.
 
-    NCCL alone chooses the route over several nodes, and where the variables tell no more. `variables` are those of the
-    environment and of the study.
+    The route `nccl` leaves the choice to NCCL: over several nodes, and where the variables rule out the other routes
+    or limit direct access to a distance. `variables` are those of the environment and of the study.
     """
     if not on_gpu:
         return ("gloo",)
     if over_nodes:
         return ("nccl",)
-    told = variables or {}
-    level = told.get(P2P_LEVEL)
-    slowest: tuple[Route, ...] = () if told.get(NO_HOST) == "1" else ("host",)
-    if any(link.p2p is False for link in links) or told.get(NO_P2P) == "1" or level in {"LOC", "0"}:
+    variables = variables or {}
+    level = variables.get(P2P_LEVEL)
+    slowest: tuple[Route, ...] = () if variables.get(NO_HOST) == "1" else ("host",)
+    if any(link.p2p is False for link in links) or variables.get(NO_P2P) == "1" or level in {"LOC", "0"}:
         return slowest or ("nccl",)
     if links and all(link.nvlink for link in links):
         return ("nvlink", *slowest)
@@ -126,7 +126,7 @@ def variables_of_trainers(bench: Workbench | None) -> dict[str, str]:
     return {**os.environ, **of_command, **(spec.environment.variables if spec else {})}
 
 
-def told_routes(variables: Mapping[str, str]) -> str:
+def nccl_limits(variables: Mapping[str, str]) -> str:
     """Return the variables that limit NCCL's routes, with their values; empty without any."""
     limiting = {NO_P2P: "1", P2P_LEVEL: variables.get(P2P_LEVEL), NO_HOST: "1"}
     return " ".join(f"{name}={value}" for name, value in limiting.items() if value and variables.get(name) == value)
@@ -164,7 +164,7 @@ def scaling_runs(
 def _sizes(subject: MeasuredSubject, counts: Sequence[int]) -> Sequence[int | None]:
     """Return the sizes of a subject to measure, in ascending order; None alone for a subject without sizes.
 
-    These are the sizes that were asked for, and the largest divided by each number of devices: with that, all devices
+    These are the requested sizes, and the largest divided by each number of devices: with that, all devices
     together have the largest size on one device, as strong scaling needs it. Links alone have no such share.
     """
     sizes = {size for size in subject.sizes if size is not None}
@@ -350,7 +350,7 @@ def measure_all(
             results = replace(results, points=(*results.points, *points))
             write(results, path)
             show(points)
-            _check_hopeful(points, results)
+            _check_others_can_succeed(points, results)
     except TunerError as error:
         if not results.points:
             raise
@@ -407,8 +407,8 @@ def missing_runs(runs: Iterable[Run], results: Results) -> list[Run]:
     return [run for run in runs if not is_made(run)]
 
 
-def _check_hopeful(points: list[Measurement], results: Results) -> None:
-    """Raise an error where the failure of a run leaves no hope for the other runs.
+def _check_others_can_succeed(points: list[Measurement], results: Results) -> None:
+    """Raise an error where the failure of a run shows that the other runs will fail, too.
 
     1. A card is lost, or another program uses it.
     2. No run has succeeded yet, and this failure is one of the set-up, or the third failure.

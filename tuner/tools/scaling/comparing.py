@@ -129,8 +129,8 @@ def topology(links: Sequence[Link]) -> Iterator[str]:
             return "NVLink"
         return "no direct access" if link.p2p is False else "PCIe"
 
-    for kind, alike in grouped(links, kind_of).items():
-        yield f"{kind} between the cards {', '.join(f'{link.first}-{link.second}' for link in alike)}"
+    for kind, of_kind in grouped(links, kind_of).items():
+        yield f"{kind} between the cards {', '.join(f'{link.first}-{link.second}' for link in of_kind)}"
 
 
 def about(subject: Subject) -> str:
@@ -184,7 +184,7 @@ def _whether_worth_it(line: MachineRow) -> str:
     """Return a sentence: the speed-up of a row, and whether its devices are worth their price.
 
     They are from 90 % efficiency on, and from 70 % on where time counts more than money (chosen). With a standard
-    error of the efficiency above 10 points, nothing is advised.
+    error of the efficiency above 10 percentage points, nothing is advised.
     """
     row, efficiency = line.row, line.row.efficiency_pct.value
     if (row.efficiency_pct.error or 0.0) > 10.0:

@@ -120,7 +120,7 @@ def read(path: Path) -> Results:
         if len(content) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
         body: Any = json.loads(content)
-        json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(body, ensure_ascii=False).encode()  # called for its UnicodeError: half a surrogate pair is no text
     except OSError as error:
         raise TunerError(f"{path} cannot be read: {error.strerror}; {remedy}") from error
     except (ValueError, RecursionError) as error:

@@ -60,7 +60,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
     memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # a search's only choice
+    choices = [Choice(config=config, why=Why.TELL, cold=True, details=ladder or "")]  # a search's only choice
 
     def choose(history: History, price: Price) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
@@ -149,7 +149,7 @@ class SoakFollower:
         trained_s = 0.0 if so_far.start_up_s is None else so_far.total_s - so_far.start_up_s
         if trained_s >= self._seconds:
             return probe.Answer(probe.Next.ENOUGH)
-        goes_on = probe.Answer(probe.Next.MORE, again_s=self._seconds)
+        goes_on = probe.Answer(probe.Next.MORE, next_result_s=self._seconds)
         if trained_s < 0.2 * self._seconds:
             return goes_on
         lasting = self._training.lasts(so_far.devices, so_far)
@@ -189,8 +189,8 @@ class Soak(NamedTuple):
         """The share of the usable memory that the training will need; 1 where that is not known."""
         return 1.0 if self.lasting is None else self.lasting.share / SPARE  # a part of all memory stays unused
 
-    def suffices(self, asked: SoakSettings) -> bool:
-        """Return whether this soak answers what a soak with the `asked` settings would, so that none is made.
+    def suffices(self, wanted: SoakSettings) -> bool:
+        """Return whether this soak answers what a soak with the `wanted` settings would, so that none is made.
 
         It does if it failed, or trained for as long. A soak that ended early, because it was sure, answers only for
         trainings that are no longer than its own.
@@ -198,13 +198,13 @@ class Soak(NamedTuple):
         if self.trial.state != COMPLETE:
             return True  # it would fail again
         settings = self.trial.soak
-        if settings is None or asked.minutes > settings.minutes:
+        if settings is None or wanted.minutes > settings.minutes:
             return False
         if self.trained_s >= 0.9 * 60.0 * settings.minutes:
             return True
-        if (asked.iterations is None) != (settings.iterations is None):  # hours and iterations cannot be compared
+        if (wanted.iterations is None) != (settings.iterations is None):  # hours and iterations cannot be compared
             return False
-        return (asked.iterations or asked.hours) <= (settings.iterations or settings.hours)
+        return (wanted.iterations or wanted.hours) <= (settings.iterations or settings.hours)
 
 
 def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
@@ -226,7 +226,7 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
 def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
     """Return whether there is a config to soak: the best, one that was soaked before, or the best of the probes alone.
 
-    The last case matters where soaks with other flags have refused all configs: those soaks do not count now.
+    The last case matters where soaks with other flags have refused all configs: those soaks are left out.
     """
     probes = [trial for trial in view.trials if not trial.soaks]
     return bool(view.best or newest_soaks(view.trials, training) or _best_config(probes))
@@ -254,13 +254,13 @@ class SoakChooser:
         """
         trials = history.records
         soaks = newest_soaks(trials, self._training)
-        # a soak that was too short for the settings of now is made again
+        # a soak that was too short for these settings is made again
         long_enough = {launch: soak for launch, soak in soaks.items() if soak.suffices(self._settings)}
         refused = [soak for soak in long_enough.values() if not soak.passed]
         probes = [trial for trial in trials if not trial.soaks]
         first = self._first
         if first is None and not refused:  # after a refusal, only the ladder of the refused config is followed
-            # where the newest soaks had other flags, `soaks` is empty, and the soaks among the trials do not count
+            # `soaks` is empty where the newest soaks had other flags; then those are left out when the best is chosen
             first = _best_config(trials if soaks else probes)
         config: Config | None = None
         if first and launch_digest(first) not in long_enough:
@@ -269,23 +269,23 @@ class SoakChooser:
             config = self._next_rung(refused[-1].trial.config, long_enough, history)
             none_has_passed = len(refused) == len(long_enough)
             if config is None and none_has_passed:
-                config = self._best_below(probes, long_enough)
+                config = self._best_not_refused(probes, long_enough)
         if config is None:
             return Done(reason="each config is soaked" if long_enough else "no config has run yet, so none is soaked")
-        return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
+        return Choice(config=config, why=Why.SOAK, cold=True, details=asdict(self._settings))
 
-    def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
+    def _best_not_refused(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
         """Return the best probed config that may still pass, after all soaks were refused; None without such a config.
 
         Neither this config nor the same config on a smaller rung was soaked. `soaks`: launch key → soak.
         """
 
-        def is_below_all(config: Config) -> bool:
+        def is_below_soaked(config: Config) -> bool:
             """Return whether a config is on a smaller rung than all soaked configs that otherwise equal it."""
             rungs = self._soaks_by_rung(config, soaks)
             return not rungs or float(config[str(self._ladder)]) < min(rungs)
 
-        return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_all(trial.config)])
+        return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_soaked(trial.config)])
 
     def _soaks_by_rung(self, config: Config, soaks: Mapping[str, Soak]) -> dict[float, Soak]:
         """Return rung → the soak of the config that equals `config` in all parameters but the ladder.
@@ -295,8 +295,8 @@ class SoakChooser:
         if (ladder := self._ladder) is None:
             return {}
         without_rung = {**launched(config), ladder: 0}  # equal for all configs along the ladder
-        alike = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == without_rung]
-        return {float(soak.trial.config[ladder]): soak for soak in alike}
+        siblings = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == without_rung]
+        return {float(soak.trial.config[ladder]): soak for soak in siblings}
 
     def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
         """Return the config on the next rung to soak; None where no rung is worth a soak.

@@ -82,14 +82,14 @@ class Slowdown:
         of_study = ratio.value * error_share
         return cls(ratio=ratio.value, error=ratio.error or 0.0, of_study=of_study, freedom=scatter.freedom)
 
-    def is_below(self, at_least: float, waits: float = 0.0) -> bool:
+    def is_below(self, at_least: float, delayed_share: float = 0.0) -> bool:
         """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).
 
-        `waits` is the share of its time in which it waited for a processor that other programs used. The speed is
-        judged as if it had not waited: those programs may be at fault.
+        `delayed_share` is the share of its time in which it waited for a processor that other programs used. The speed
+        is judged as if it had not waited: those programs may be at fault.
         """
-        ratio_without_waits = self.ratio / (1.0 - waits)
-        return at_least - ratio_without_waits >= self._critical_errors * self.error
+        ratio_without_delays = self.ratio / (1.0 - delayed_share)
+        return at_least - ratio_without_delays >= self._critical_errors * self.error
 
     def is_above(self, at_least: float) -> bool:
         """Return whether the config is surely faster than `at_least` times its speed in the study."""

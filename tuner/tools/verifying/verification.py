@@ -68,7 +68,7 @@ class RepeatedConfig:
         return [probe.Quantity(speed, spread) for speed, spread in speeds if speed]
 
     @property
-    def waits(self) -> float:
+    def delayed_share(self) -> float:
         """The mean share of the time in which the new runs waited for a processor that others used; 0.9 at most."""
         waits_pct = [
             probe.of_known(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results
@@ -139,7 +139,7 @@ class Findings:
         """What the runs say of the best: that its speed holds, that it is slower, or that it cannot be said."""
         best = self.subjects[-1]
         slowdown = self.slowdown(best)
-        if slowdown.is_below(self.at_least, best.waits):
+        if slowdown.is_below(self.at_least, best.delayed_share):
             return Outcome.SLOWER
         if slowdown.is_below(self.at_least):  # it is slower, and its waits for a processor explain that
             return Outcome.UNKNOWN
@@ -289,8 +289,8 @@ def _verdict_sentence(findings: Findings, of_best: Slowdown) -> str:
             return f"slower: {best.name} is below {allowed}{also}"
         case Outcome.UNKNOWN if of_best.is_below(findings.at_least):
             return (
-                f"unknown: {best.name} is slower, and waited {100 * best.waits:.0f} % of its time for a processor that "
-                "other programs used; verify again on a quiet machine"
+                f"unknown: {best.name} is slower, and waited {100 * best.delayed_share:.0f} % of its time for a "
+                "processor that other programs used; verify again on a quiet machine"
             )
         case Outcome.UNKNOWN:
             unseen = f"{100 * of_best.detectable:.0f} % slower" if of_best.detectable < 1.0 else "any slowdown"

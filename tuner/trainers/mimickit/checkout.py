@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -99,6 +100,11 @@ def _case(root: Path, path: Path) -> Case:
     files = [first[key] for key in ("agent_config", "env_config") if key in first]
     if absent := [name for name in files if not (root / name).is_file()]:
         fault = f"{root} has no file {', '.join(absent)}"
+    elif trainable and agent and not fault:
+        try:
+            _check_agent(read(root / agent), agent)
+        except TrainerError as error:
+            fault = str(error)
     return Case(
         name=path.stem.removesuffix("_args"),
         mode=mode,
@@ -106,6 +112,12 @@ def _case(root: Path, path: Path) -> Case:
         fault=fault,
         options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
     )
+
+
+@cache
+def _check_agent(text: str, source: str) -> None:
+    """Raise TrainerError where a text is no agent file. A text that is one is read once: commands ask often."""
+    _agent_content(text, source)
 
 
 EPOCHS = "update_epochs"
@@ -159,7 +171,7 @@ def check_value(parameter: str, value: Value) -> None:
     if parameter == VARIANT and value not in VARIANTS:
         raise TrainerError(f"{VARIANT} {value!r} is unknown to mimickit; known: {', '.join(VARIANTS)}")
     if parameter in _LOOKED_FOR:
-        _positive(value, f"{parameter} of the study")
+        _positive(value, f"{parameter} of the study")  # called for its TrainerError
 
 
 def steps_per_iter(text: str, source: str) -> int:
@@ -242,7 +254,8 @@ def _agent_content(text: str, source: str) -> dict[Any, Any]:
     try:
         agent = round_trip().load(text)
     except (YAMLError, ValueError) as error:
-        raise TrainerError(f"agent file {source} is not YAML: {error}; restore it from the checkout") from error
+        problem = " ".join(str(error).split())
+        raise TrainerError(f"agent file {source} is not YAML: {problem}; restore it from the checkout") from error
     if not isinstance(agent, dict):
         raise TrainerError(f"agent file {source} holds no mapping; it should start with `agent_name:`")
     return agent

@@ -191,11 +191,11 @@ LEAST_S = 3.0
 """Each iteration runs updates for at least this many seconds.
 
 The first and the last 0.2 s of the updates show no measurement of their own. With 1.5 s, these ends alone gave errors
-of 2 to 5 points of utilisation on an H200, however many iterations ran.
+of 2 to 5 percentage points of utilisation on an H200, however many iterations ran.
 """
 LEAST_SHARE_OF_REST = 0.5
 """Each iteration runs updates for at least this share of the rest of the iteration's time."""
-MOST_FOR_ONE = 10
+LARGEST_FACTOR = 10
 """A second of updates stands for at most this many seconds of training: what its two ends add counts as often."""
 MOST_SHARE = 2 / 3
 """An iteration that needs more than this share of its updates runs all of them."""
@@ -256,7 +256,7 @@ class Thinning:
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
         part_s = (self._ended_s - self._began_s) / self._parts_taken
         # two at least: the first iteration runs one part, and another number shows whether updates grow with the parts
-        least = max(2, math.ceil(self._parts / MOST_FOR_ONE))
+        least = max(2, math.ceil(self._parts / LARGEST_FACTOR))
         parts = max(least, math.ceil(wanted_s / part_s))
         return parts if self._is_proportional and parts <= MOST_SHARE * self._parts else self._parts
 

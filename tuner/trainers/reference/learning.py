@@ -32,8 +32,8 @@ def collect(
     """Let the policy imitate `clips` in all environments (a rollout), and return the samples for an update.
 
     There are STEPS_PER_ITERATION · num_envs samples. Their columns are `observation target log_likelihood value reward
-    tracking alive return advantage`, and with a discriminator also `shown` and `wanted`. `formats` is the number format
-    of the networks' layers; the environment always computes in fp32.
+    tracking alive return advantage`, and with a discriminator also `fake` and `real`, its examples. `formats` is the
+    number format of the networks' layers; the environment always computes in fp32.
     """
     env.follow(clips)
     with formats.layers():
@@ -63,8 +63,8 @@ def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | N
     }
     if discriminator is None:
         return samples
-    shown, wanted = discriminator.evidence(step)
-    return {**samples, "reward": discriminator.reward(shown), "shown": shown, "wanted": wanted}
+    fake, real = discriminator.examples(step)
+    return {**samples, "reward": discriminator.reward(fake), "fake": fake, "real": real}
 
 
 def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Tensor) -> Tensor:

@@ -191,7 +191,7 @@ class Discriminator(NetworkLoss):
     """Distinguishes transitions of the policy from those of the clips, as amp does (Peng et al. 2021)."""
 
     inputs = 2 * FEATURES
-    columns = ("shown", "wanted")
+    columns = ("fake", "real")
     compiles = False
     """The penalty differentiates a gradient, which torch.compile does not do."""
     gradient_penalty = 5.0
@@ -203,25 +203,25 @@ class Discriminator(NetworkLoss):
         super().__init__()
         self.net = Mlp(self.inputs, 1, hidden_sizes)
 
-    def evidence(self, step: ControlStep) -> tuple[Tensor, Tensor]:
-        """Return the transitions of the policy and those of the clips: two tensors [num_envs, inputs]."""
-        shown = torch.cat((step.before, step.after), dim=-1)
-        return shown, torch.cat((step.reference_before, step.reference_after), dim=-1)
+    def examples(self, step: ControlStep) -> tuple[Tensor, Tensor]:
+        """Return the fake and the real examples: the policy's transitions, and the clips'; two [num_envs, inputs]."""
+        fake = torch.cat((step.before, step.after), dim=-1)
+        return fake, torch.cat((step.reference_before, step.reference_after), dim=-1)
 
-    def reward(self, shown: Tensor) -> Tensor:
+    def reward(self, fake: Tensor) -> Tensor:
         """Return the reward -log(1 - D), [num_envs]: more for what looks like a clip.
 
         The logit of D is the network's output, and -log(1 - sigmoid(x)) is softplus(x).
         """
-        return self.reward_scale * functional.softplus(self.net(shown).squeeze(-1)).clamp(max=self.most_reward)
+        return self.reward_scale * functional.softplus(self.net(fake).squeeze(-1)).clamp(max=self.most_reward)
 
     def forward(self, samples: Samples) -> Tensor:
         """Return the cross-entropy of the classification, with a penalty on steep gradients."""
-        evidence = torch.cat((samples["shown"], samples["wanted"])).requires_grad_()
-        logits = self.net(evidence).squeeze(-1)
+        examples = torch.cat((samples["fake"], samples["real"])).requires_grad_()
+        logits = self.net(examples).squeeze(-1)
         labels = torch.zeros_like(logits)
-        labels[len(samples["shown"]) :] = 1  # of the clips
-        (slope,) = torch.autograd.grad(logits.sum(), evidence, create_graph=True)
+        labels[len(samples["fake"]) :] = 1  # real
+        (slope,) = torch.autograd.grad(logits.sum(), examples, create_graph=True)
         penalty = self.gradient_penalty * slope.square().sum(dim=-1).mean()
         return functional.binary_cross_entropy_with_logits(logits, labels) + penalty
 
@@ -231,8 +231,8 @@ class DifferenceDiscriminator(Discriminator):
 
     inputs = FEATURES
 
-    def evidence(self, step: ControlStep) -> tuple[Tensor, Tensor]:
-        """Return the tracking error of the policy, and an error of zero: two tensors [num_envs, inputs]."""
+    def examples(self, step: ControlStep) -> tuple[Tensor, Tensor]:
+        """Return the fake and the real examples: the policy's tracking error, and zero; two [num_envs, inputs]."""
         error = step.after - step.reference_after
         return error, torch.zeros_like(error)
 

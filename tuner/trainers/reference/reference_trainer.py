@@ -8,7 +8,7 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, value_text
 from tuner.trainers import base
-from tuner.trainers.reference import launch_settings as own
+from tuner.trainers.reference import launch_settings as launch
 
 
 class ReferenceOptions(Strict):
@@ -24,7 +24,7 @@ class ReferenceTrainer(base.Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
-    accepts = frozenset({LADDER, *own.RunConfig.model_fields})
+    accepts = frozenset({LADDER, *launch.RunConfig.model_fields})
     spans_nodes = True
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -49,31 +49,31 @@ class ReferenceTrainer(base.Trainer):
         files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
         return [
             Case(name=name, options={"agent_config": f"reference/{method}.agent", **files})
-            for name, method in own.CASES.items()
+            for name, method in launch.CASES.items()
         ]
 
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no config may have."""
         with suppress(ConfigRefusedError):  # this value needs a value of another parameter
-            own.run_config({parameter: value})
+            launch.run_config({parameter: value})  # called for its TrainerError
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
         if parameter != "minibatch":
             why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
             raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
-        return _num_envs(config) * own.STEPS_PER_ITERATION
+        return _num_envs(config) * launch.STEPS_PER_ITERATION
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one run. Raises TrainerError for an unknown case, and for a value that cannot be used."""
-        if case.name not in own.CASES:
+        if case.name not in launch.CASES:
             problem = f"case {case.name!r} is unknown to the reference trainer"
-            raise TrainerError(f"{problem}; it knows {', '.join(own.CASES)}")
+            raise TrainerError(f"{problem}; it knows {', '.join(launch.CASES)}")
         out_dir = slot.out_dir / "train"
-        own.run_config(config).check_on(base.device_names(slot.devices)[0])
-        parameters = [name for name in own.RunConfig.model_fields if name in config]
+        launch.run_config(config).check_on(base.device_names(slot.devices)[0])
+        parameters = [name for name in launch.RunConfig.model_fields if name in config]
         words = (
-            *(word for name in parameters for word in (own.option(name), value_text(config[name]))),
+            *(word for name in parameters for word in (launch.option(name), value_text(config[name]))),
             *(() if slot.to_train else ("--iterations", str(base.iterations(slot)))),
             *("--out-dir", str(out_dir)),
         )
@@ -100,7 +100,7 @@ class ReferenceTrainer(base.Trainer):
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
         """Return the plan of a run or a session; `words`: the arguments that only a run has."""
-        hidden_units = self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
+        hidden_units = self._options.hidden_units or launch.default_hidden_units(base.device_names(slot.devices)[0])
         planned = base.own_plan(
             self._python,
             (module, "--case", case.name),

@@ -61,13 +61,13 @@ def _wrap_class_call(kind):
         try:  # this runs each step: all names are local
             if (
                 id(self) == usual.module_id
-                and usual.open_rows is None
+                and usual.unlearned_rows is None
                 and is_grad_enabled()
                 and self.training is usual.mode
             ):
                 shape = (args[1] if len(args) > 1 else kwargs[usual.key]).shape
                 if len(shape) == usual.dimensions:
-                    usual.open_rows = shape[usual.dimension]
+                    usual.unlearned_rows = shape[usual.dimension]
                     usual.forwards += 1
                     is_usual = True
         except Exception:  # other arguments than usual

@@ -15,8 +15,8 @@ from tuner_inside.records import guarded, record_pause
 from tuner_inside.steady_steps import steady
 
 FEED = 0
-"""The place of its feed in a batch."""
-LEARNS = 3
+"""The place of its feed in a batch's tuple."""
+WITH_GRADIENTS = 3
 """The place in a batch of whether gradients were computed where it was fetched."""
 
 
@@ -41,9 +41,9 @@ class Loaders:
         self.fed_steps = 0
         """How many optimizer steps came after a batch of their own."""
         self.passes = 0
-        self.size = None
+        self.pass_rows = None
         """The samples of a pass of the last training loader; None where it has no length."""
-        self.each = None
+        self.batch_size = None
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
         self._pass_is_uncounted = False
         """Whether a pass has given its last batch and is not counted yet. A loop that knows the length of a loader may
@@ -54,7 +54,7 @@ class Loaders:
         """The batches since the last step that no call of the module came after yet."""
         self.last_feed = None
         """The feed of the last batch that counts; None if another feed has given one before the same step."""
-        self._is_ahead = False
+        self._has_batch_of_next_step = False
         """Whether steady steps have counted a batch of the next step."""
         self.trains = False
         """Whether the module has been called to train since the last batch."""
@@ -87,14 +87,14 @@ class Loaders:
         """
         dataset = self._pending[-1][FEED].dataset if self._pending else None
         waiting = [batch for batch in self._pending if batch[FEED].dataset in self._training_datasets]
-        if dataset is not None and dataset not in self._training_datasets and (waiting or self._is_ahead):
+        if dataset is not None and dataset not in self._training_datasets and (waiting or self._has_batch_of_next_step):
             self._pending = waiting
             self._evaluated_datasets.add(dataset)
             return
         self._evaluates = True
-        self._pending = [batch for batch in self._pending if batch[LEARNS]]
+        self._pending = [batch for batch in self._pending if batch[WITH_GRADIENTS]]
 
-    def on_batch(self, feed, rows, wait_s, learns, is_last):
+    def on_batch(self, feed, rows, wait_s, with_gradients, is_last):
         """Take a new batch into account: its `Feed`, and the other parts of a batch as the class lists them.
 
         The calls of the module since the last batch show whether the batches before this one may train.
@@ -105,37 +105,37 @@ class Loaders:
             self._pending = []  # after an evaluation alone they do not count
             self.trains = self._evaluates = False
         feed.has_ended = False
-        self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
+        self._pending.append((feed, feed.batch_size if feed.is_by_sampler else rows, wait_s, with_gradients, is_last))
         del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
     def add_steady(self, feed, sums):
         """Add the batches of steady steps, which a single feed gave, to the counts; `sums` are of `steady_steps`."""
         self.fed_steps += min(sums.steps, sums.batches)
         self.batches += sums.batches
-        self.rows += sums.batches * feed.each if feed.is_by_sampler else sums.batch_rows
+        self.rows += sums.batches * feed.batch_size if feed.is_by_sampler else sums.batch_rows
         self.wait_s += sums.wait_s
-        self._is_ahead = sums.batches_since > 0
+        self._has_batch_of_next_step = sums.batches_since_step > 0
 
     def after_step(self):
         """Count the batches since the last step: the optimizer has now stepped, so the training has used them.
 
         Batches of an evaluation may be among them. They do not count, because their data set is not one that trains.
         """
-        batches, is_seen = self._maybe_training + self._pending, self.trains
+        batches, has_module_call = self._maybe_training + self._pending, self.trains
         self.trains = self._evaluates = False
-        self.fed_steps += bool(batches or self._is_ahead)
-        self._is_ahead = False
+        self.fed_steps += bool(batches or self._has_batch_of_next_step)
+        self._has_batch_of_next_step = False
         evaluated_datasets, self._evaluated_datasets = self._evaluated_datasets, set()
         if not batches:
             return
         self._maybe_training, self._pending = [], []
         if len(batches) > 1:
             # where none was fetched with gradients, the script switches these on later: all count
-            batches = [batch for batch in batches if batch[LEARNS]] or batches
+            batches = [batch for batch in batches if batch[WITH_GRADIENTS]] or batches
         datasets = {batch[FEED].dataset for batch in batches} | evaluated_datasets
         if not datasets <= self._training_datasets:  # those before two steps in a row train, and the last before a step
             self._training_datasets |= datasets & self._datasets_of_last_step
-            if is_seen or len(datasets) == 1:  # before the first step, an evaluation may have come last
+            if has_module_call or len(datasets) == 1:  # before the first step, an evaluation may have come last
                 self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets
         self.last_feed = batches[0][FEED] if len({id(batch[FEED]) for batch in batches}) == 1 else None
@@ -145,7 +145,7 @@ class Loaders:
                 self.batches += 1
                 self.rows += rows
                 self.wait_s += wait_s
-                self.size, self.each = feed.size, feed.each
+                self.pass_rows, self.batch_size = feed.pass_rows, feed.batch_size
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:
@@ -153,7 +153,7 @@ class Loaders:
 
     def on_end(self, feed):
         """Count the pass of an iterator that has ended, if it feeds the training."""
-        feed.left, feed.has_ended = feed.batches, True  # it may begin anew
+        feed.remaining, feed.has_ended = feed.batches, True  # it may begin anew
         if feed.trains or (self._pending and self._pending[-1][FEED] is feed):
             self.passes += 1
             self._pass_is_uncounted = False
@@ -168,7 +168,7 @@ class Loaders:
 class Feed:
     """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
 
-    __slots__ = ("batches", "dataset", "each", "has_ended", "is_by_sampler", "key", "left", "size", "trains")
+    __slots__ = "batch_size batches dataset has_ended is_by_sampler key pass_rows remaining trains".split()
 
     def __init__(self, iterator, batch):
         """Learn of an iterator what its sampler and its first batch show."""
@@ -176,15 +176,15 @@ class Feed:
         batch_size = getattr(sampler, "batch_size", None)
         has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
         self.dataset = loaders.tracked_id(getattr(iterator, "_dataset", None))
-        self.each = batch_size if has_size else None
+        self.batch_size = batch_size if has_size else None
         """The samples of a batch by the sampler; None where it makes no batches."""
         try:
             self.batches = len(sampler)
         except Exception:  # a sampler without a length
             self.batches = inf
-        self.size = None if self.batches == inf else self.batches * (self.each or 1)
+        self.pass_rows = None if self.batches == inf else self.batches * (self.batch_size or 1)
         """The samples of a pass; None where nobody knows."""
-        self.left = self.batches
+        self.remaining = self.batches
         """The batches that are left of this pass."""
         self.has_ended = False
         """Whether the iterator has ended its pass, and given no batch since."""
@@ -204,12 +204,12 @@ class Feed:
         samples were joined, or there are more rows than the sampler gives. Fewer rows are a rank's part of a batch.
         """
         rows = samples(batch)
-        cannot_compare = self.each in (None, 1) or not rows
-        if cannot_compare or rows == self.each or self.batches == 1:  # the only batch of a pass may be shorter
+        cannot_compare = self.batch_size in (None, 1) or not rows
+        if cannot_compare or rows == self.batch_size or self.batches == 1:  # the only batch of a pass may be shorter
             return False
         tensor = first_tensor(batch)
-        batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
-        return batch_is_second or rows == 1 or rows > self.each
+        batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.batch_size
+        return batch_is_second or rows == 1 or rows > self.batch_size
 
 
 loaders = Loaders()
@@ -222,15 +222,15 @@ def _look(iterator, batch, wait_s):
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is None:
         feed = iterator._tuner_feed = Feed(iterator, batch)
-    feed.left -= 1
-    is_last = feed.left == 0
+    feed.remaining -= 1
+    is_last = feed.remaining == 0
     try:
         rows = samples(batch) if feed.key is None else batch[feed.key].shape[0]
     except Exception:  # another form than that of the first batch
         rows = samples(batch)
     loaders.on_batch(feed, rows, wait_s, sys.modules["torch"].is_grad_enabled(), is_last)
     if is_last:  # the iterator may begin anew
-        feed.left = feed.batches
+        feed.remaining = feed.batches
 
 
 @guarded("loaders")
@@ -259,12 +259,12 @@ def _wrap(module):
         wait_s = monotonic() - begin_s
         try:
             feed = self._tuner_feed
-            if feed is usual.feed and feed.left > 1 and is_grad_enabled():  # not the last one
+            if feed is usual.feed and feed.remaining > 1 and is_grad_enabled():  # not the last one
                 rows = batch[feed.key].shape[0]
                 usual.batch_rows += rows
                 usual.batches += 1
                 usual.wait_s += wait_s
-                feed.left -= 1
+                feed.remaining -= 1
                 return batch
         except Exception:  # the first batch, or one of another form
             pass

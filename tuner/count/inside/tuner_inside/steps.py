@@ -20,8 +20,8 @@ from tuner_inside.training import facts, observations, training, watch_backward
 
 RECORD_EVERY_S = 0.2
 """The least seconds between two records."""
-ALIKE = 16
-"""After so many steps that are alike, a training is steady (chosen)."""
+STEADY_AFTER = 16
+"""After so many steps in a row that have each made the counts larger by the same, a training is steady (chosen)."""
 
 
 class State:
@@ -36,19 +36,21 @@ class State:
         self.calls = 0
         """The steps of all optimizers, without those that steady steps have not settled yet."""
         self.totals = [0] * (len(COUNTS) + 1)
-        """The counts after the last step that was counted in full."""
+        """The counts that show whether steps are equal, after the last step that was counted in full."""
         self.growth = self.steady_growth = None
         """The growth of `totals` in the last step that was counted in full, and in each steady step."""
-        self.usual, self.look_s = (), 0.0
+        self.steady_arguments, self.full_count_s = (), 0.0
         """The arguments of `Steady.begin`, and the time, after five records, at which steps count in full again."""
-        self.alike = 0
-        """The number of steps in a row, up to the last one, that were alike."""
-        self.watched = None
+        self.equal_steps = 0
+        """How many steps in a row, up to the last one, have made `totals` larger by the same. It is -1 after steady
+        steps: the growth up to the next step that counts in full has theirs in it, and shows nothing."""
+        self.watched_tally = None
         """The tally whose module is watched."""
         self.replacements = 0
         """How often a new main optimizer was chosen because the old one was gone."""
         self._is_apart = False
-        self._compared = 0
+        """The last answer of `is_apart`."""
+        self._compared_tallies = 0
         """The number of tallies when `_is_apart` was worked out."""
 
     def tally_of(self, optimizer):
@@ -79,8 +81,8 @@ class State:
         It does if it has no parameter of the modules that the main optimizer trains. This takes long to work out, so
         the answer is cached until there is a new optimizer.
         """
-        if self._compared != len(self.tallies):
-            self._compared = len(self.tallies)
+        if self._compared_tallies != len(self.tallies):
+            self._compared_tallies = len(self.tallies)
             main_ids = {id(parameter) for module in living(self.main.modules) for parameter in module.parameters()}
             tallies = [tally for tally in self.tallies.values() if tally.optimizer() is not None]
             self._is_apart = bool(main_ids) and any(not tally.parameters & main_ids for tally in tallies)
@@ -94,7 +96,7 @@ def after_step(optimizer, _args, _kwargs):
     """Count a step of an optimizer. A step of a steady training between two records is only added to the sums."""
     if id(optimizer) == steady.optimizer_id and monotonic() < steady.due_s:
         steady.steps += 1
-        steady.open_rows = None  # a call without a backward pass has trained nothing
+        steady.unlearned_rows = None  # a call without a backward pass has trained nothing
         steady.forwards_at_step, steady.batches_at_step = steady.forwards, steady.batches
     else:
         _look_at_step(optimizer)
@@ -113,8 +115,8 @@ def _look_at_step(optimizer):
         now_s = monotonic()
         if now_s >= steady.due_s:
             _find_module_and_record(tally, optimizer, now_s)
-        if was_steady and now_s < _state.look_s and len(_state.tallies) == 1 and not environments.steps:
-            steady.begin(*_state.usual)
+        if was_steady and now_s < _state.full_count_s and len(_state.tallies) == 1 and not environments.steps:
+            steady.begin(*_state.steady_arguments)
         else:
             _begin_to_be_steady(tally, optimizer)
 
@@ -127,12 +129,12 @@ def _begin_to_be_steady(tally, optimizer):
     """
     totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.fed_steps, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _state.totals)]
-    _state.alike = _state.alike + 1 if growth == _state.growth else min(_state.alike, 0) + 1
+    _state.equal_steps = _state.equal_steps + 1 if growth == _state.growth else min(_state.equal_steps, 0) + 1
     _state.totals, _state.growth = totals, growth
     module = tally.input_module and tally.input_module()
-    forwards, backwards, joint, again, repeats, unlearnt, batches, *_ = growth
+    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, other_forwards, batches, *_ = growth
     feed = loaders.last_feed if batches else None
-    has_plain_passes = forwards > 0 and forwards == backwards and not joint and not unlearnt
+    has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not other_forwards
     is_feed_known = not batches or (feed is not None and feed.key is not None)
     can_be_added = (
         has_plain_passes
@@ -143,31 +145,31 @@ def _begin_to_be_steady(tally, optimizer):
         and len(_state.tallies) == 1
         and not environments.steps
     )
-    if not can_be_added or _state.alike < (2 if growth == _state.steady_growth else ALIKE):
+    if not can_be_added or _state.equal_steps < (2 if growth == _state.steady_growth else STEADY_AFTER):
         return
     _state.steady_growth = growth
 
     def settle(sums):
-        """Move the sums of steady steps into the counts."""
-        tally.calls = sums.calls_since
-        tally.pending_rows = [] if sums.open_rows is None else [sums.open_rows]
+        """Move the sums of steady steps into the counts. Each of them has repeated as many inputs as this step."""
+        tally.calls = sums.forwards_since_step
+        tally.pending_rows = [] if sums.unlearned_rows is None else [sums.unlearned_rows]
         tally.steps += sums.steps
         tally.rows += sums.rows
         tally.forwards += sums.forwards
         tally.backwards += sums.backwards
-        tally.again += again * sums.steps
-        tally.repeats += repeats * sums.steps
-        if not repeats:
+        tally.repeated_forwards += repeated_forwards * sums.steps
+        tally.repeated_inputs += repeated_inputs * sums.steps
+        if not repeated_inputs:
             tally.last_input = None  # the tensor of a step long ago is none that is given again
         training.steps = tally.steps
         _state.calls += sums.steps
         if feed is not None:
             loaders.add_steady(feed, sums)
-        _state.alike = -1  # this step did not count in full
+        _state.equal_steps = -1  # this step did not count in full
 
-    _state.usual = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
-    _state.look_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
-    steady.begin(*_state.usual)
+    _state.steady_arguments = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    _state.full_count_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
+    steady.begin(*_state.steady_arguments)
 
 
 @guarded("steps")
@@ -181,8 +183,8 @@ def _find_module_and_record(tally, optimizer, now_s):
 
     `now_s` is the time of `monotonic`. The next record is due `RECORD_EVERY_S` later; in the first steps at once.
     """
-    if tally is not _state.watched:
-        _state.watched = tally
+    if tally is not _state.watched_tally:
+        _state.watched_tally = tally
         _watch_module(tally, optimizer)
     elif tally.input_module is None and tally.level < 6 and not tally.rows:
         # the script calls none of the outermost modules: one level further in, up to six (chosen)
@@ -208,8 +210,8 @@ def _watch_module(tally, optimizer):
     inner_modules = modules[0].modules() if modules and not training_facts["compiled"] else ()
     with_batch_first = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
     tally.inner = next(map(Inner, with_batch_first), None)
-    reuses_samples = any(name in sys.modules for name in RL_LIBRARIES)
-    write_record("start", **ranks(modules[0] if modules else None), reuses=reuses_samples, **training_facts)
+    uses_rl_library = any(name in sys.modules for name in RL_LIBRARIES)
+    write_record("start", **ranks(modules[0] if modules else None), uses_rl_library=uses_rl_library, **training_facts)
 
 
 def _record(tally, now_s):
@@ -224,7 +226,7 @@ def _record(tally, now_s):
         "flops": flops.counted,
     }
     if loaders.fed_steps:
-        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "size", "each")
+        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size")
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}

@@ -17,14 +17,15 @@ from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
 FIRST_STEPS = 12
 """The number of first steps that each write a record, because they show what is trained."""
-COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
+COUNTS = ("steps", "rows", "forwards", "backwards", "joint_backwards", "repeated_forwards", "repeated_inputs")
+COUNTS += ("no_gradient_forwards",)
 """The counts of a tally that records have. They go on where another optimizer becomes the main one.
 
 - `backwards`: the backward passes that came after a forward pass
-- `joint`: the backward passes that came after several forward passes
-- `again`: the forward passes of the same tensor as the forward pass before, in the same step
-- `repeats`: the steps whose first tensor is the last one of the step before
-- `unlearnt`: the forward passes without gradients in training mode, as rollouts make them
+- `joint_backwards`: the backward passes that came after several forward passes
+- `repeated_forwards`: the forward passes of the same tensor as the forward pass before, in the same step
+- `repeated_inputs`: the steps whose first tensor is the last one of the step before
+- `no_gradient_forwards`: the forward passes without gradients in training mode, as rollouts make them
 """
 
 
@@ -102,7 +103,7 @@ class Tally:
         if not has_gradients or self.mode not in (None, module.training):
             loaders.on_evaluation()
             record_pause()
-            self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning
+            self.no_gradient_forwards += module.training and not has_gradients  # as rollouts of reinforcement learning
             if self.evaluates_from_s is None:
                 self.evaluates_from_s = monotonic()
             return
@@ -191,8 +192,8 @@ class Tally:
         reference = weakref.ref(tensor) if has_version else None  # one for each tensor, so that `is` compares
         version = tensor._version if has_version else None
         is_unchanged = has_version and self.last_input is reference and self.last_version == version
-        self.again += is_unchanged and self.calls > 0
-        self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
+        self.repeated_forwards += is_unchanged and self.calls > 0
+        self.repeated_inputs += is_unchanged and not self.calls  # the pass before belonged to the step before
         self.last_input, self.last_version = reference, version
         self.calls += 1
         self.forwards += 1
@@ -202,11 +203,11 @@ class Tally:
         """Count a backward pass, and the samples of the last forward pass before it, of whose loss it takes gradients.
 
         After several forward passes only the last one's samples count, because a loss may need several passes of the
-        same samples. `joint` counts such backward passes, so that a reader of the counts knows.
+        same samples. `joint_backwards` counts such backward passes, so that a reader of the counts knows.
         """
         if self.pending_rows:
             self.backwards += 1
-            self.joint += len(self.pending_rows) > 1
+            self.joint_backwards += len(self.pending_rows) > 1
             self.rows += self.pending_rows[-1]
             self.pending_rows = []
 

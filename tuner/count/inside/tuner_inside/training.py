@@ -190,9 +190,9 @@ def watch_backward(count_pass):
         def run_backward(*args, **kwargs):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
             if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
-                rows = sums.open_rows  # of a forward pass whose backward pass was awaited
+                rows = sums.unlearned_rows  # of a forward pass whose backward pass was awaited
                 if rows is not None:
-                    sums.open_rows = None
+                    sums.unlearned_rows = None
                     sums.rows += rows
                     sums.backwards += 1
                 elif sums.module_id is None:  # the steps are not steady

@@ -1,6 +1,7 @@
 """Finds out which parses are of the script's command line, and records their options: spellings and values in force."""
 
 import os
+import re
 import sys
 from itertools import islice
 
@@ -89,8 +90,9 @@ def record_options(parser, options, leftover=None):
 def _without_secret(option):
     """Return an option, without a text that may be a key: by the option's name, or because it looks like one."""
     value = option["value"]
-    if not isinstance(value, str):
-        return option  # such as the number of `--max-tokens`
+    if not isinstance(value, str):  # a number is a key only by a whole word, unlike that of `--max-tokens`
+        last_word = re.split("[-_.]", option["names"][0].lower())[-1]
+        return dict(option, value=None) if last_word in ("key", "secret", "password", "passwd") else option
     secret_words = ("key", "token", "secret", "passw", "credential", "auth")
     has_secret_name = any(word in option["names"][0].lower() for word in secret_words)
     # long (20 is chosen), and neither a sentence, a path, a list nor an address
