@@ -75,6 +75,7 @@ def test_the_notebook_plots_a_study(
     assert len(plt.get_fignums()) == 3
     assert capsys.readouterr() == ("", "")
     assert "CUDA out of memory" in repr(names["_"])
+    assert names["curves"]["add_pi_plus", "hiutil"].to_dict() == {64: 32.0, 128: 64.0}  # sessions alone measured 64
 
 
 def test_the_notebook_shows_the_failures_of_a_study_in_which_nothing_ran(
@@ -83,14 +84,6 @@ def test_the_notebook_shows_the_failures_of_a_study_in_which_nothing_ran(
     monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, rungs=())))
     assert [*run_here(NOTEBOOK)["endings"].columns] == ["gpu_oom"]
     assert len(plt.get_fignums()) == 1
-
-
-def test_the_notebook_plots_configs_that_only_a_session_has_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path)))
-    curves = run_here(NOTEBOOK)["curves"]
-    assert curves["add_pi_plus", "hiutil"].to_dict() == {64: 32.0, 128: 64.0}
 
 
 def test_the_notebook_about_tables_compares_samplers(monkeypatch: pytest.MonkeyPatch) -> None:

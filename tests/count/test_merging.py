@@ -183,6 +183,21 @@ def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     assert training.shares.data == pytest.approx(0.2)
 
 
+def test_batches_between_the_steps_of_a_network_that_alternates_with_another_are_no_accumulation() -> None:
+    merger = merged(
+        (
+            start(),
+            lambda step: count(
+                step, rows=64 * step, is_apart=True, loader=loader(step, each=32, batches=2 * step, fed_steps=step)
+            ),
+        )
+    )
+    list(merger.new_marks())
+    training = merger.training()
+    assert training is not None
+    assert training.micro_batches is None
+
+
 def test_batches_of_a_step_that_grow_in_a_warm_up_are_those_of_the_first_steps() -> None:
     merger = Merger()
     merger.feed("process", start())

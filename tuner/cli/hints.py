@@ -6,6 +6,7 @@ The ladder of a study is the parameter whose larger values, its rungs, need more
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,18 @@ from tuner.export import Topic
 from tuner.probe import number_of, other_tuners
 from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, is_known, key_warnings, literal_line, unmatched
+from tuner.study import (
+    LADDER,
+    PATIENCE,
+    Case,
+    Parameter,
+    Value,
+    grouped,
+    is_known,
+    key_warnings,
+    literal_line,
+    unmatched,
+)
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -75,10 +87,22 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
     return f"{cause}; {export.remedy(outcome.failure.kind, outcome.case.name)}"
 
 
-def notes_beside_table(rows: Iterable[export.CaseSummary]) -> list[str]:
-    """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    texts = ((row.case, "; ".join(map(str, export.beside_table(row)))) for row in rows)
-    return export.merged_lines((case, text) for case, text in texts if text)
+def notes_beside_table(rows: Iterable[export.CaseSummary]) -> list[tuple[str, str]]:
+    """Return what a table of cases does not show: pairs of a case's name and a text."""
+    return [(row.case, str(finding)) for row in rows for finding in export.beside_table(row)]
+
+
+def lines_by_case(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield texts below the names of their cases, and at last each text of several cases in a line with their names.
+
+    Args:
+        texts: Pairs of a case's name and a text.
+    """
+    cases_of = {text: {case for case, _ in pairs} for text, pairs in grouped(texts, itemgetter(1)).items()}
+    for case, pairs in grouped(texts, itemgetter(0)).items():
+        own = [f"  {text}" for _, text in pairs if len(cases_of[text]) == 1]
+        yield from [f"{case}:", *own] if own else []
+    yield from export.merged_lines(pair for pair in texts if len(cases_of[pair[1]]) > 1)
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.CaseSummary]) -> Iterator[str]:

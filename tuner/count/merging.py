@@ -108,13 +108,14 @@ class Merger:
         flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
         newest = [process.points[-1] for process in self.trainers]
         with_card = [point for point in newest if "alloc_retries" in point]  # the ranks whose allocator is CUDA's
-        batches_name = "loader.batches" if lead.is_fed else "forwards"
+        batches_name, is_apart = "loader.batches" if lead.is_fed else "forwards", last.get("is_apart")
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if flops_are_known else None,
             witness=witness_in_words(witness, by_loader, by_module),
             shares=_shares(lead, witness),
-            micro_batches=_usual_growth(_totals_of_first_steps([lead], batches_name)) or None,
+            # two networks that are trained in turn, as in a GAN, add up no batches
+            micro_batches=None if is_apart else _usual_growth(_totals_of_first_steps([lead], batches_name)) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,

@@ -162,7 +162,8 @@ class TrainingCounts:
     """What counted the samples, such as `loader and module`."""
     shares: Shares | None = None
     micro_batches: float | None = None
-    """Batches of a loader per optimizer step and rank, or else forward passes of the module."""
+    """Batches of a loader per optimizer step and rank, or else forward passes of the module. None where nobody knows, or
+    where a second optimizer trains another network in turn."""
     ranks: int = 1
     """The processes that train together."""
     flops_per_sample: float | None = None

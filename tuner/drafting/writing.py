@@ -94,7 +94,9 @@ def study_text(
     # the trainer, as `trainer: options:`
     lines = _first_lines(name, draft)
     if watched.training:
-        lines += _count_lines(watched.training, free)
+        # who names sizes of a batch lets it vary; what is proposed varies only where the whole batch stays
+        named = {"batch"} if any(search.changes_learning for search in draft.searches) else set[str]()
+        lines += _count_lines(watched.training, {*free, *named})
     elif watched.printed:
         lines += _progress_lines(watched.printed, watched.uncounted)
     if draft.unset:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from tuner.count import has_started
 from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
@@ -137,6 +138,7 @@ class _Probe:
             oom_kills=oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
+            is_counted=self._plan.is_counted and has_started(self._plan.slot.counts),
         )
         failure = failure or idle_device(result, self._plan.slot.devices)  # what the output shows comes first
         return replace(self._failed(result, failure) if failure else result, stopped=why)

@@ -15,7 +15,7 @@ from tuner.search.gain import expected_gain
 from tuner.search.gain.outlook import MOST_COMPARED, Outlook
 from tuner.search.gain.pool import Codes, largest_of
 from tuner.search.gain.rules import STEEP, Rules
-from tuner.search.resource_model import Floats
+from tuner.search.resource_model import Floats, Prediction
 from tuner.study import Config, config_digest, value_text
 
 LEAST_GAIN = 1e-5
@@ -30,6 +30,14 @@ DOUBTFUL_BOUND = 0.25
 """The smallest such bound of a search with `MANY_FAILURES`."""
 LARGEST_TOLD_BOUND = 0.5
 """The largest such bound that a search with `MANY_FAILURES` states; above it, the search says that it is not sure."""
+
+
+LAST_NEAR_BEST = 55
+"""The probes up to which a search with `MANY_FAILURES` probes more configs near the best; a few readings follow."""
+SAVED_NEAR_BEST = 0.003
+"""The share of the training that such a probe saved in the mean, on launches of large models to develop on."""
+LEAST_CHANCE_NEAR_BEST = 0.3
+"""The probability to run above which such a config is probed."""
 
 
 class Compared(NamedTuple):
@@ -56,7 +64,7 @@ class Acquisition:
         """Return in words why nothing is left to gain; None where something is left."""
         if self._rules.place_beyond_ranges is not None:  # a range can still grow
             return None
-        return self._reason_to_end_within_ranges
+        return None if len(self._near_best) else self._reason_to_end_within_ranges
 
     @cached_property
     def _reason_to_end_within_ranges(self) -> str | None:
@@ -89,15 +97,44 @@ class Acquisition:
         `LARGEST_TOLD_BOUND` were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
         """
         outlook = self.outlook
-        failures = outlook.observed.failures
-        probes = failures + sum(len(entry.values) for entry in outlook.measured)
-        cause = f"{failures} of {probes} probes failed, so it is unclear what else runs"
+        cause = f"{outlook.observed.failures} of {self._probes} probes failed, so it is unclear what else runs"
         chances = np.maximum(outlook.chance_to_run, outlook.costs.chance_to_fit)
         shortfall = expected_gain.draw_shortfall(self._compared(chances).candidates)
         bound = max(shortfall.bound, shortfall.mean, DOUBTFUL_BOUND)
         if bound > LARGEST_TOLD_BOUND:
             return f"not sure: {cause}"
         return f"{shortfall._replace(bound=bound).in_words}: {cause}"
+
+    @property
+    def _probes(self) -> int:
+        """The number of probes so far, failed ones included."""
+        return self.outlook.observed.failures + sum(len(entry.values) for entry in self.outlook.measured)
+
+    @cached_property
+    def _near_best(self) -> Codes:
+        """The places of the new configs near the best that a search with many failures may probe before it ends.
+
+        They differ from the best in two parameters at most. Where many probes fail, a choice often does to the best
+        what it did to no other config, and the model has learnt little of that. There are none once a probe of the best
+        takes longer than such a probe saves in the mean.
+        """
+        outlook = self.outlook
+        if outlook.best_place is None or not outlook.in_logarithms or outlook.observed.failures < MANY_FAILURES:
+            return np.array([], dtype=np.intp)
+        takes_long = self.probe_s(outlook.best_place) > SAVED_NEAR_BEST * outlook.goal.training_s
+        if takes_long or self._probes >= LAST_NEAR_BEST:
+            return np.array([], dtype=np.intp)
+        changes = (outlook.pool.codes != outlook.pool.codes[outlook.best_place]).sum(axis=1)
+        may_run = outlook.is_unmeasured & (outlook.launch_chance > LEAST_CHANCE_NEAR_BEST)
+        return np.flatnonzero(may_run & (changes <= 2))
+
+    @property
+    def _place_near_best(self) -> int:
+        """The place of the config of `_near_best` that gains most per second if choices act together."""
+        outlook = self.outlook
+        gain = self._expected_gain(0.0, outlook.launch_chance, outlook.predictions_together)
+        gain_per_s = gain / outlook.costs.seconds(self._starts)
+        return int(max(self._near_best, key=lambda place: gain_per_s[place]))
 
     @property
     def _must_go_on(self) -> bool:
@@ -170,7 +207,8 @@ class Acquisition:
         if self.outlook.best_place is None:
             return None
         # rough predictions would forbid an end before `ENOUGH_CONFIGS` configs, but they seldom stay rough for so long
-        return expected_gain.probes_left(self._chances_to_beat_best, self._rules.probes_for_rare_values)
+        left = expected_gain.probes_left(self._chances_to_beat_best, self._rules.probes_for_rare_values)
+        return max(left, min(len(self._near_best), LAST_NEAR_BEST - self._probes))
 
     def is_as_good(self, config: Config) -> bool:
         """Return whether another probe of the best would take longer than a training with this config loses.
@@ -198,13 +236,16 @@ class Acquisition:
         """Return the place of the config to probe next; None where no config may be probed.
 
         A range of values grows in three cases: after a steep step to its end, once nothing is left to gain within it,
-        and before any config is measured again. Otherwise, the config is chosen among the values so far.
+        and before any config is measured again. Otherwise, the config is chosen among the values so far. Once nothing
+        is left to gain, it lies near the best, if many probes failed.
         """
         outlook, beyond = self.outlook, self._rules.place_beyond_ranges
         if beyond is not None:
             was_steep = math.inf > self._rules.lead(beyond) > STEEP  # infinite: nothing is known before the last step
             if was_steep or self._reason_to_end_within_ranges is not None:
                 return beyond
+        if len(self._near_best) and self._reason_to_end_within_ranges is not None:
+            return self._place_near_best
         place = self._next_within_ranges() if outlook.may_probe.any() else None
         return place if beyond is None or place not in outlook.measured_places else beyond
 
@@ -342,15 +383,22 @@ class Acquisition:
         """The expected gain of one more measurement of each config."""
         return self._expected_gain(self.outlook.reading_errors, self.outlook.launch_chance)
 
-    def _expected_gain(self, errors: Floats | float, chances: Floats) -> Floats:
+    def _expected_gain(self, errors: Floats | float, chances: Floats, predictions: Prediction | None = None) -> Floats:
         """Return the expected gain of one measurement of each config of the pool; 0 where it may not be probed.
 
-        `errors`: the standard error of each measurement. `chances`: the probability that each config runs.
+        Args:
+            errors: The standard error of each measurement.
+            chances: The probability that each config runs.
+            predictions: What is expected of each config's value; None for what the usual model expects.
         """
         outlook = self.outlook
         tie = expected_gain.EQUAL_WITHIN * outlook.scale
         gain = expected_gain.knowledge_gradient(
-            *outlook.predictions, errors, outlook.eligible_places, ceiling=outlook.goal.ceiling, tie=tie
+            *(predictions or outlook.predictions),
+            errors,
+            outlook.eligible_places,
+            ceiling=outlook.goal.ceiling,
+            tie=tie,
         )
         return np.where(outlook.may_probe, gain * chances, 0.0)
 

@@ -14,7 +14,7 @@ from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors
-from tuner.search.gain.surrogate import Mixture, Surrogate
+from tuner.search.gain.surrogate import ACTING_TOGETHER, Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
 from tuner.study import Config, ProbeSpec
@@ -147,6 +147,11 @@ class Outlook:
     def case_model(self) -> Surrogate:
         """The model of the values that learns from the measurements of this case alone."""
         return Surrogate(self.pool.levels, self.readings)
+
+    @cached_property
+    def predictions_together(self) -> Prediction:
+        """What is expected of the logarithms of speeds if what each choice does depends on all others."""
+        return Surrogate(self.pool.levels, self.readings, prior=ACTING_TOGETHER).predict(self.pool.codes)
 
     @cached_property
     def readings(self) -> Readings:

@@ -106,6 +106,19 @@ IN_LOGARITHMS = PriorSizes(
     single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.01, 0.5), curve=(0.3, 0.8), chance=(0.01, 1.0), freedom=3.0
 )
 """For logarithms of a speed; the unit is 1. A switch changes most speeds by some hundredths, or not at all."""
+ACTING_TOGETHER = PriorSizes(
+    length=(4.0, 1.0),
+    single=(0.001, 0.0),
+    joint=(1.0, 0.7),
+    own=(0.01, 0.5),
+    curve=(0.3, 0.8),
+    chance=(0.01, 1.0),
+    freedom=3.0,
+)
+"""For logarithms of a speed, where what a choice does depends on all others: there are hardly any single effects.
+
+Length scales are long, because configs that differ in one choice are then still alike.
+"""
 MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
 _ROUNDS = 2
@@ -173,18 +186,26 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
+    def __init__(
+        self,
+        levels: Levels,
+        readings: Readings,
+        source: "Surrogate | None" = None,
+        prior: PriorSizes | None = None,
+    ) -> None:
         """Fit the model to the measurements of a case.
 
         With a `source`, the model of a similar case, values are its values times a factor, plus a difference. This is
         Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
         available", 2000, equation 1.
+
+        `prior`: that of the hyperparameters; None for the usual one of such readings.
         """
         self._levels = levels
         self._source = source
 
         # The prior of the hyperparameters, which are logarithms.
-        usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
+        usual = prior or (IN_LOGARITHMS if readings.logarithmic else IN_PERCENT)
         medians, self._prior_deviation = _medians_and_spreads(usual, readings.codes.shape[1])
         self._level, self._prior_mean = usual.level, np.log(medians)
         self._prior_scale = np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
