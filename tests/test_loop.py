@@ -96,7 +96,7 @@ def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path, sampl
     assert listener.of(ProbeEnded)[2].left_s == 20.0  # for the own command's second reading
 
 
-def test_the_watcher_hears_how_far_the_search_has_come(plain: Plain) -> None:
+def test_the_listener_hears_how_far_the_search_has_come(plain: Plain) -> None:
     told = [(event.finished, event.target, event.left_s) for event in plain.listener.of(ProbeEnded)]
     assert told == [(n, 5, 20.0 * (5 - n)) for n in range(1, 6)]
 
@@ -133,7 +133,7 @@ def test_another_script_in_another_folder_does_not_resume_a_study(tmp_path: Path
     assert len(view(tmp_path).trials) == 2
 
 
-def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:
+def test_the_listener_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:
     clock, listener = FakeClock(), Quiet()
 
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
