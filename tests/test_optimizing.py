@@ -22,7 +22,7 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     lines: list[str] = []
     events: list[Event] = []
     study, runs = str(study_file(tmp_path)), tmp_path / "runs"
-    result = tuner.optimize(study=study, trials=2, runs=runs, say=lines.append, watcher=events.append)
+    result = tuner.optimize(study=study, trials=2, runs=runs, say=lines.append, listener=events.append)
     assert result.best == {"num_envs": 16}
     assert (result.command, result.lines, result.stopped) == (None, (), None)
     assert repr(result) == "Result(best={'num_envs': 16}, gain=None, command=None, stopped=None)"

@@ -20,7 +20,7 @@ from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober,
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.event_lines import EventLines, out_of_time
-from tuner.running.events import CaseOutcome, Ending, Event, Watcher
+from tuner.running.events import CaseOutcome, Ending, Event, Listener
 from tuner.running.job import Budget, Job, open_job, within_budget
 from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
@@ -205,7 +205,7 @@ def optimize(
     storage: str | None = None,
     runs: Path | str = "runs",
     say: Callable[[str], None] = print,
-    watcher: Watcher = lambda _: None,
+    listener: Listener = lambda _: None,
 ) -> Result:
     """Return what a search has found: of a command, which becomes a study, or of a study. A second call resumes it.
 
@@ -228,7 +228,7 @@ def optimize(
         storage: the SQLAlchemy URL of the database; None for a file in `runs`.
         runs: the folder of the databases, probes and exports of all studies.
         say: shows a line of text, also for each trial.
-        watcher: gets every event of `tuner.running.events`.
+        listener: gets every event of `tuner.running.events`.
 
     Raises:
         StudyError: where both or neither of command and study are given, the study or a limit cannot be used, or the
@@ -271,15 +271,15 @@ def optimize(
     url = database_url(storage, ready.bench.folder)
     lines, budget = EventLines(), Budget(MonotonicClock(), hours)
 
-    def watch(event: Event) -> None:
-        """Tell an event: as a line, where it has one, and to the caller's watcher."""
+    def listen(event: Event) -> None:
+        """Tell an event: as a line, where it has one, and to the caller's listener."""
         if line := lines.line_of(event):
             say(line.text)
-        watcher(event)
+        listener(event)
 
-    with open_job(ready.bench, url, ready.prober, watcher=watch) as job:
+    with open_job(ready.bench, url, ready.prober, listener=listen) as job:
         keep_study_file(ready.bench)
-        watch(ready.bench.started(ready.cases))
+        listen(ready.bench.started(ready.cases))
         outcomes = ready.run(job, budget, trials)
     try:
         export.export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)

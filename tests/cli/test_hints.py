@@ -277,7 +277,7 @@ def test_a_safe_num_envs_is_named_only_where_num_envs_is_searched(tmp_path: Path
             bench=bench(tmp_path, study),
             database=database,
             probe=lambda plan, _: measured(plan, 50.0),
-            watcher=Quiet(),
+            listener=Quiet(),
             interrupted=lambda: False,
         )
         optimize(job, [Case(name="walk")])

@@ -77,7 +77,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     study = spec()
     with opened(tmp_path / "demo") as database:
         yield Job(
-            bench=bench(tmp_path, study), database=database, probe=trains, watcher=Quiet(), interrupted=lambda: False
+            bench=bench(tmp_path, study), database=database, probe=trains, listener=Quiet(), interrupted=lambda: False
         )
 
 

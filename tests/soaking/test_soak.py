@@ -87,17 +87,17 @@ def soaked(
     hours: float = HOURS,
 ) -> Quiet:
     """Search and soak, or only soak where the study was `searched`; begin with the best, or with `first`."""
-    watcher, study = Quiet(), study or spec(**RANDOM)
+    listener, study = Quiet(), study or spec(**RANDOM)
     with opened(folder / "demo") as database:
         job = Job(
-            bench=bench(folder, study), database=database, probe=prober, watcher=watcher, interrupted=lambda: False
+            bench=bench(folder, study), database=database, probe=prober, listener=listener, interrupted=lambda: False
         )
         if not searched:
             optimize(job, [CASE])
         optimize(
             replace(job, purpose=soak_purpose(job.bench, minutes, WholeTraining.of(job.bench, hours), first)), [CASE]
         )
-    return watcher
+    return listener
 
 
 def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: Path) -> None:

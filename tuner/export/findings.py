@@ -108,7 +108,7 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     """
     if not view.failures:
         return None
-    tried = len({trial.launch for trial in view.ended})
+    tried = len({trial.launch_key for trial in view.ended})
     kinds = Counter(str(trial.failure) for trial in view.failures)
     of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     newest = view.failures[-1]

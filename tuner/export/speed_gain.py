@@ -63,7 +63,7 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """
     best = view.best
     own = own or view.default
-    if best is None or own is None or own.launch == best.launch:
+    if best is None or own is None or own.launch_key == best.launch_key:
         return None
     if view.unlike_best(own) or view.failed_again_text:
         return None
@@ -97,7 +97,7 @@ def speed_in_defaults(view: CaseView, config: Standing) -> str:
     times, pair = view.vs_default(config), view.pair_with_default(config)
     if times is None:
         return ""
-    is_default = pair is not None and pair.config.launch == pair.best.launch  # it is once as fast as itself
+    is_default = pair is not None and pair.config.launch_key == pair.best.launch_key  # it is once as fast as itself
     ratio = None if pair is None or is_default else _speed_ratio(pair.best, pair.config, is_speed=False)
     return with_error(times, ratio and ratio.error, 2)
 

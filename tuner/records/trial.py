@@ -168,7 +168,7 @@ class TrialRecord:
     """UTC, naive."""
 
     @property
-    def launch(self) -> str:
+    def launch_key(self) -> str:
         """The launch key, which is equal for trials of the same config."""
         return self.probe.digest or launch_digest(self.config)
 

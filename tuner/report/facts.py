@@ -102,7 +102,7 @@ class CaseFacts:
     points: tuple[Standing, ...]
     """The measured configs, the best objective first."""
     front: frozenset[str]
-    """The eligible configs that no other one beats in both the objective and samples/s, by `Standing.launch`."""
+    """The eligible configs that no other one beats in both the objective and samples/s, by `Standing.launch_key`."""
     steps: tuple[SearchStep, ...]
     out_of_memory: tuple[int, ...]
     """The rungs that ran out of device memory."""
@@ -118,11 +118,11 @@ class CaseFacts:
 
     def is_best(self, point: Standing) -> bool:
         """Return whether a measured config is the best."""
-        return self.view.best is not None and point.launch == self.view.best.launch
+        return self.view.best is not None and point.launch_key == self.view.best.launch_key
 
     def on_front(self, point: Standing) -> bool:
         """Return whether no other eligible config beats a measured config in both the objective and samples/s."""
-        return point.launch in self.front
+        return point.launch_key in self.front
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,10 +199,10 @@ def _case_facts(view: export.CaseView, folder: Path) -> CaseFacts:
         view=view,
         summary=export.summary(view),
         points=measured,
-        front=frozenset(point.launch for point in undominated_in_value_and_speed(measured)),
+        front=frozenset(point.launch_key for point in undominated_in_value_and_speed(measured)),
         steps=all_steps,
         out_of_memory=tuple(sorted(rung for rung in too_large if rung is not None)),
-        first_best=next((step for step in all_steps if best and step.trial.launch == best.launch), None),
+        first_best=next((step for step in all_steps if best and step.trial.launch_key == best.launch_key), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
@@ -250,7 +250,7 @@ def result(case: CaseFacts) -> Headline:
     value = f"{objective} {export.with_error(best.value, best.widened_error)}"
     if default is None:
         return Headline(value, paragraph([f"{name} was not measured", *of_best]))
-    if default.launch == best.launch:  # the same config
+    if default.launch_key == best.launch_key:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
     sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
     if case.summary.gain is None:

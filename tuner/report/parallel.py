@@ -44,7 +44,7 @@ def parallel(case: CaseFacts) -> Parallel | None:
         axes.append(_result_axis("samples/s", [trial.samples_per_s for trial in trials]))
     kinds = ["ok" if trial.status == OK else "failed" for trial in trials]
     for place, trial in enumerate(trials):
-        if case.view.best and trial.launch == case.view.best.launch:
+        if case.view.best and trial.launch_key == case.view.best.launch_key:
             kinds[place] = "best"
     with_several_values = [axis for axis in axes if len(axis.ticks) > 1]
     if len(with_several_values) < 2:
