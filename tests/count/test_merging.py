@@ -1,5 +1,6 @@
 """What the processes of a training have told, merged over ranks: samples, marks, and the training's signature."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -181,6 +182,16 @@ def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     assert training.micro_batches == 4
     assert training.shares is not None
     assert training.shares.data == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_losses_end_where_they_are_no_longer_finite(value: float) -> None:
+    losses = {"0": 2.0, "1": 1.0, "2": value, "3": 1.0}
+    merger = merged((start(), lambda step: count(step, rows=32 * step, losses=losses)))
+    list(merger.new_marks())
+    training = merger.training()
+    assert training is not None
+    assert (training.signature.losses, training.signature.diverges) == ((2.0, 1.0), True)
 
 
 def test_batches_between_the_steps_of_a_network_that_alternates_with_another_are_no_accumulation() -> None:

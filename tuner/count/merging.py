@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import count, pairwise, takewhile
-from math import inf
+from math import inf, isfinite
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -162,6 +162,7 @@ class Merger:
         precision = lead.points[-1].get("precision", {})
         # ranks that share their samples have parts of the model; a single rank may have shards of it
         is_split = len(group) > 1 or bool(start.get("is_split"))
+        losses = () if precision.get("scaled") else _losses(self._groups)  # a scaler multiplies the losses
         return Signature(
             samples_per_step=samples_per_step,
             sample=lead.points[-1].get("form", ""),
@@ -174,7 +175,9 @@ class Merger:
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=_precision_in_words(start, precision),
             normed=self._samples_of_batch_norm(start),
-            losses=() if precision.get("scaled") else _losses(self._groups),  # a scaler multiplies the losses
+            copies=lead.points[-1].get("loader.copies", 1) if lead.is_fed else 1,
+            losses=tuple(takewhile(isfinite, losses)),
+            diverges=not all(map(isfinite, losses)),
         )
 
     def _samples_of_batch_norm(self, start: Mapping[str, Any]) -> float | None:
