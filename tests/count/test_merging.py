@@ -169,6 +169,17 @@ def test_the_operations_of_a_step_are_those_of_all_ranks_for_each_sample() -> No
     assert training.flops_per_sample == 4 * 800 / 16
 
 
+def test_a_loader_feeds_a_training_by_the_steps_after_its_first_two() -> None:
+    def is_fed(share: float) -> bool:
+        process = ProcessCounts()
+        process.feed(start())
+        for step in (1, 2, 20):
+            process.feed(count(step, loader=loader(step, fed_steps=min(step, 2 + round(share * 18)))))
+        return process.is_fed
+
+    assert (is_fed(0.8), is_fed(0.95)) == (False, True)
+
+
 def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, fed_steps=step))
