@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tuner.count import Merger
+from tuner.count.process_counts import ProcessCounts
 
 STEPS = range(1, 11)
 
