@@ -172,7 +172,7 @@ def test_the_operations_of_a_step_are_those_of_all_ranks_for_each_sample() -> No
 
 def test_a_loader_feeds_a_training_by_the_steps_after_its_first_two() -> None:
     def is_fed(share: float) -> bool:
-        process = ProcessCounts()
+        process = ProcessCounts("one")
         process.feed(start())
         for step in (1, 2, 20):
             process.feed(count(step, loader=loader(step, fed_steps=min(step, 2 + round(share * 18)))))
