@@ -178,7 +178,7 @@ def test_a_loader_feeds_a_training_by_the_steps_after_its_first_two() -> None:
             process.feed(count(step, loader=loader(step, fed_steps=min(step, 2 + round(share * 18)))))
         return process.is_fed
 
-    assert (is_fed(0.8), is_fed(0.95)) == (False, True)
+    assert (is_fed(0.85), is_fed(0.95)) == (False, True)
 
 
 def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
