@@ -239,6 +239,8 @@ def test_workers_that_would_gain_nothing_are_said_to_be_left_out(passes: int | N
     assert [flag.parameter for flag in flags_to_search(known, (), say=told.append)] == ["batch_size"]
     assert why in told[0]
     assert "num-workers is not searched" in told[0]
+    disturbed = [flag.parameter for flag in flags_to_search(replace(known, is_disturbed=True), ())]
+    assert ("num_workers" in disturbed) is (passes is not None)
 
 
 def counted(*, ranks: int = 1, micro_batches: float = 1.0, normed: float | None = None) -> TrainingCounts:
