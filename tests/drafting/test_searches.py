@@ -293,6 +293,12 @@ def test_the_first_value_stands_for_an_unknown_one_of_the_script() -> None:
     assert ["the first counts as yours" in line for line in told] == [True, False]
 
 
+def test_only_a_size_of_one_value_is_said_to_be_kept() -> None:
+    chosen = found("train.py --bs 8 --workers 2", "bs=8", "workers=2").values()
+    told = search_lines(list(chosen), free=False, growth_limit=lambda _: None)
+    assert ["(kept" in line for line in told] == [True, False]
+
+
 def test_a_flag_of_several_values_needs_a_placeholder() -> None:
     flags = (Flag(names=("hidden",), typed=True), Flag(names=("lr",), typed=True, value="1"))
     with pytest.raises(StudyError, match=r"values 64 -1; type a placeholder .* --hidden \{hidden\} -1"):

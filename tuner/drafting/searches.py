@@ -101,8 +101,12 @@ class SearchedFlag:
     @property
     def changes_learning(self) -> bool:
         """Whether the flag probably changes what is learnt, and not throughput alone."""
-        roles = (Role.BATCH, Role.LEARNING, Role.ENVIRONMENTS)
-        return self.varies and not self.is_balanced and any(role.has(self.flag) for role in roles)
+        return self.varies and not self.is_balanced and self.is_size
+
+    @property
+    def is_size(self) -> bool:
+        """Whether other values of the flag, as of a batch, would probably change what is learnt."""
+        return any(role.has(self.flag) for role in (Role.BATCH, Role.LEARNING, Role.ENVIRONMENTS))
 
     @property
     def keeps_iterations(self) -> bool:
