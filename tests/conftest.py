@@ -1,15 +1,10 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tests_database
-from alembic.script import ScriptDirectory
 from hypothesis import settings
-from tests_database import compiling_once, empty_database, migrations, without_power_cuts
-from tests_postgresql import private_server
 
 # The time of an example depends on the other load of the machine. Each run draws 25 other examples; 100 are usual.
 settings.register_profile("no clock", deadline=None, max_examples=25)
@@ -18,6 +13,12 @@ settings.load_profile("no clock")
 # Where it is set, as in many images, each process of a run compiles anew all that it imports: a third of the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the fixtures where tests run. The process that hands them out to others need not import for a second."""
+    if not config.getoption("numprocesses", default=None):
+        config.pluginmanager.import_plugin("tests_fixtures")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -45,32 +46,3 @@ def pytest_collection_finish() -> None:
     The searches took a tenth of the time.
     """
     gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _databases_are_light() -> Iterator[None]:
-    """Save half of the time of a new database, and the wait for the disk."""
-    with pytest.MonkeyPatch.context() as patch, without_power_cuts(), compiling_once():
-        patch.setattr(ScriptDirectory, "from_config", migrations)
-        yield
-
-
-@pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a SQLite file with the schema of a study database and nothing else."""
-    file = tmp_path_factory.mktemp("empty") / "study.db"
-    file.write_bytes(empty_database())
-    return file
-
-
-@pytest.fixture
-def journal_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let SQLite notice that a database has been moved or deleted, as it does for users."""
-    monkeypatch.setattr(tests_database, "JOURNAL", "delete")
-
-
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
-    """Return a private server that all tests of this process share."""
-    with private_server() as server:
-        yield server.url

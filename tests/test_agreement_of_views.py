@@ -147,7 +147,7 @@ def agrees_on_the_best(view: CaseView, best: ConfigRow, facts: CaseFacts, cells:
     assert f"reaches {said} " in verdict(facts)
     (starred,) = (one for one in facts.points if facts.is_best(one))
     assert (starred.value, starred.error, starred.config) == (best.value, best.error, best.config)
-    assert [one.trial for one in view.configs if one.launch == starred.launch] == [best.trial]
+    assert [one.trial for one in view.configs if one.launch_key == starred.launch_key] == [best.trial]
 
 
 def raced(view: CaseView) -> list[list[Entrant]]:

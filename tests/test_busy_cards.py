@@ -33,7 +33,7 @@ def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
         bench.source, occupied=lambda: (HELD,), sessions=Sessions(clock), clock=clock, sleep=clock.advance
     )
     with opened(tmp_path) as database:
-        job = Job(bench=bench, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False, trials=1)
+        job = Job(bench=bench, database=database, probe=prober, listener=Quiet(), interrupted=lambda: False, trials=1)
         (outcome,) = optimize(job, select(bench.trainer.cases(), bench.spec.cases))
     assert "free the cards" in (what_to_repair(outcome) or "")
     export_study(f"sqlite:///{tmp_path}/study.db", "demo", tmp_path / "tables")

@@ -34,26 +34,26 @@ def optimized(
     trials: int | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> tuple[CaseOutcome, Quiet]:
-    watcher = Quiet()
+    listener = Quiet()
     with opened(folder) as database:
         job = Job(
             bench=bench(folder, study or spec()),
             database=database,
             probe=probe,
-            watcher=watcher,
+            listener=listener,
             interrupted=interrupted,
             trials=trials,
         )
         (outcome,) = optimize(job, [CASE])
-    return outcome, watcher
+    return outcome, listener
 
 
 class Plain(NamedTuple):
-    """A search of five trials that nothing disturbs: its folder, its end and what its watcher heard."""
+    """A search of five trials that nothing disturbs: its folder, its end and what its listener heard."""
 
     folder: Path
     outcome: CaseOutcome
-    watcher: Quiet
+    listener: Quiet
 
 
 @pytest.fixture(scope="module")
@@ -63,22 +63,23 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
 
 
 def test_seeds_come_first_and_no_config_twice(plain: Plain) -> None:
-    watcher = plain.watcher
+    listener = plain.listener
     assert plain.outcome.ending is Ending.TARGET
-    assert [(config["num_envs"], config["agent_variant"]) for config in watcher.launched[:4]] == [
+    assert [(config["num_envs"], config["agent_variant"]) for config in listener.launched[:4]] == [
         (64, "hiutil"),
         (64, "default"),
         (8, "hiutil"),
         (8, "default"),
     ]
-    assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
+    assert len({tuple(config.items()) for config in listener.launched}) == len(listener.launched) == 5
 
 
 def test_of_equal_configs_the_nearest_to_the_default_is_the_best_so_far(plain: Plain) -> None:
-    assert [event.leads for event in plain.watcher.of(ProbeEnded)] == [True, True, False, False, False]
+    assert [event.leads for event in plain.listener.of(ProbeEnded)] == [True, True, False, False, False]
 
 
-def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["random", "gain"])
+def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path, sampler: str) -> None:
     # the second one's gain may be chance; at the end, any sampler measures the own command again
     speeds = iter([(100.0, 5.0), (112.0, 7.0), (150.0, 1.0), (100.0, 5.0)])
 
@@ -87,16 +88,16 @@ def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> No
         return replace(measured(plan, 50.0), samples_per_s=speed, samples_per_s_se=error)
 
     trainer = {"name": "command", "options": {"command": "train {workers}", "cases": ["walk"]}}
-    search = {"trials": 3, "sampler": "random"}
+    search = {"trials": 3, "sampler": sampler}
     study = spec(objective="samples_per_s", trainer=trainer, space={"workers": {"choices": [1, 2, 4]}}, search=search)
-    _, watcher = optimized(tmp_path, faster, study=study)
-    assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, True, False]
-    assert [config["workers"] for config in watcher.launched].count(1) == 2
-    assert watcher.of(ProbeEnded)[2].left_s == 20.0  # for the own command's second reading
+    _, listener = optimized(tmp_path, faster, study=study)
+    assert [event.leads for event in listener.of(ProbeEnded)] == [True, False, True, False]
+    assert [config["workers"] for config in listener.launched].count(1) == 2
+    assert listener.of(ProbeEnded)[2].left_s == 20.0  # for the own command's second reading
 
 
-def test_the_watcher_hears_how_far_the_search_has_come(plain: Plain) -> None:
-    told = [(event.finished, event.target, event.left_s) for event in plain.watcher.of(ProbeEnded)]
+def test_the_listener_hears_how_far_the_search_has_come(plain: Plain) -> None:
+    told = [(event.finished, event.target, event.left_s) for event in plain.listener.of(ProbeEnded)]
     assert told == [(n, 5, 20.0 * (5 - n)) for n in range(1, 6)]
 
 
@@ -105,8 +106,8 @@ def test_what_has_changed_since_the_newest_measurement_is_told(tmp_path: Path) -
         return lambda plan, _: replace(measured(plan, 50.0), host={"cores": "999", "torch": version})
 
     optimized(tmp_path, with_torch("2.1"), trials=1)
-    _, watcher = optimized(tmp_path, with_torch("2.2"), trials=2)
-    (started,) = watcher.of(CaseStarted)
+    _, listener = optimized(tmp_path, with_torch("2.2"), trials=2)
+    (started,) = listener.of(CaseStarted)
     assert [change.partition(" →")[0] for change in started.changed] == ["cores 999"]
     assert view(tmp_path).trials[-1].probe.notes == ("torch 2.1 → 2.2 since the newest trial, so speeds may differ",)
 
@@ -132,8 +133,8 @@ def test_another_script_in_another_folder_does_not_resume_a_study(tmp_path: Path
     assert len(view(tmp_path).trials) == 2
 
 
-def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:
-    clock, watcher = FakeClock(), Quiet()
+def test_the_listener_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path: Path) -> None:
+    clock, listener = FakeClock(), Quiet()
 
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
         result = replace(measured(plan, 60.0), samples_per_s=900.0)
@@ -147,13 +148,13 @@ def test_the_watcher_hears_of_the_running_probe_as_often_as_it_wants_to(tmp_path
             bench=bench(tmp_path, spec()),
             database=database,
             probe=slow,
-            watcher=watcher,
+            listener=listener,
             pulse=Pulse(every_s=1.0, clock=clock, utilisation=lambda: (50.0, None)),
             interrupted=lambda: False,
             trials=1,
         )
         optimize(job, [CASE])
-    told = watcher.of(ProbeRunning)
+    told = listener.of(ProbeRunning)
     assert [event.seconds for event in told] == pytest.approx([1.2, 2.4, 3.6])
     assert [(event.phase, event.iteration) for event in told] == [("starting", None), ("warm-up", 1), ("measuring", 7)]
     assert (told[2].value, told[2].samples_per_s, told[2].utilisation) == (60.0, 900.0, (50.0, None))
@@ -173,24 +174,24 @@ def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe
             raise StudyError("no sampler for this space")
         return SEARCH.strategy(space, *given)
 
-    watcher = Quiet()
+    listener = Quiet()
     with opened(tmp_path) as database:
         job = Job(
             bench=bench(tmp_path, study),
             database=database,
             probe=busy,
-            watcher=watcher,
+            listener=listener,
             interrupted=lambda: False,
             purpose=replace(SEARCH, strategy=strategy),
         )
         with pytest.raises(StudyError, match="case run: no sampler for this space"):
             optimize(job, [CASE, Case(name="run")])
-    assert watcher.launched == []
+    assert listener.launched == []
 
 
 def test_a_second_run_does_nothing_and_says_so(plain: Plain) -> None:
-    outcome, watcher = optimized(plain.folder, busy)
-    assert (outcome.ending, watcher.launched) == (Ending.ALREADY, [])
+    outcome, listener = optimized(plain.folder, busy)
+    assert (outcome.ending, listener.launched) == (Ending.ALREADY, [])
 
 
 def test_a_larger_target_goes_on_without_redoing_work(tmp_path: Path) -> None:
@@ -201,8 +202,8 @@ def test_a_larger_target_goes_on_without_redoing_work(tmp_path: Path) -> None:
 
 
 def test_the_space_can_be_exhausted(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, busy, trials=100)
-    assert (outcome.ending, len(watcher.launched)) == (Ending.EXHAUSTED, 8)
+    outcome, listener = optimized(tmp_path, busy, trials=100)
+    assert (outcome.ending, len(listener.launched)) == (Ending.EXHAUSTED, 8)
     assert outcome.why == "every config has been probed or cannot fit"
 
 
@@ -219,20 +220,20 @@ def test_a_rung_too_slow_to_start_is_left_and_one_too_slow_to_run_is_tried_with_
 
     command = {"command": "train {num_envs} {update_epochs}", "cases": ["walk"]}
     study = spec(trainer={"name": "command", "options": command}, space=space, search={"sampler": "gain"})
-    _, watcher = optimized(tmp_path, slow, study=study)
-    assert sorted({int(config["update_epochs"]) for config in watcher.launched}) == epochs
+    _, listener = optimized(tmp_path, slow, study=study)
+    assert sorted({int(config["update_epochs"]) for config in listener.launched}) == epochs
 
 
 def test_what_must_run_out_of_memory_is_never_launched(tmp_path: Path) -> None:
     def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)
 
-    outcome, watcher = optimized(tmp_path, small_card, trials=100)
+    outcome, listener = optimized(tmp_path, small_card, trials=100)
     assert outcome.ending is Ending.EXHAUSTED
     for variant in ("hiutil", "default"):
-        rungs = [config["num_envs"] for config in watcher.launched if config["agent_variant"] == variant]
+        rungs = [config["num_envs"] for config in listener.launched if config["agent_variant"] == variant]
         assert rungs in ([64, 8, 16], [64, 8, 32, 16])
-    assert watcher.told_status.count("ok") == 2
+    assert listener.told_status.count("ok") == 2
 
 
 def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
@@ -249,11 +250,11 @@ def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
 
 
 def test_a_missing_dependency_stops_the_case_with_its_name(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
+    outcome, listener = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.MISSING_DEPENDENCY, "trimesh"))
     assert outcome.ending is Ending.SETUP
     assert outcome.failure is not None
     assert outcome.failure.detail == "trimesh"
-    assert len(watcher.launched) == 1
+    assert len(listener.launched) == 1
 
 
 def test_where_the_first_case_lacks_a_dependency_no_other_case_is_tried(tmp_path: Path) -> None:
@@ -286,14 +287,14 @@ def test_a_trainer_that_cannot_be_started_stops_the_case_and_leaves_no_trial_ope
 
 
 def test_an_objective_that_nothing_measures_stops_the_case_with_its_name(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, busy, study=spec(objective="samples_per_s"))
-    assert (outcome.ending, len(watcher.launched)) == (Ending.UNREAD, 3)
+    outcome, listener = optimized(tmp_path, busy, study=spec(objective="samples_per_s"))
+    assert (outcome.ending, len(listener.launched)) == (Ending.UNREAD, 3)
     assert "samples_per_s" in (outcome.why or "")
 
 
 def test_three_crashes_in_a_row_stop_the_case(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
-    assert (outcome.ending, len(watcher.launched)) == (Ending.CRASHES, 3)
+    outcome, listener = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.CRASH))
+    assert (outcome.ending, len(listener.launched)) == (Ending.CRASHES, 3)
 
 
 def test_configs_on_which_a_broken_trainer_crashed_are_probed_once_it_is_fixed(tmp_path: Path) -> None:
@@ -309,15 +310,15 @@ def test_once_something_has_run_crashes_of_a_few_configs_are_their_own(tmp_path:
         return failed(plan, FailureKind.CRASH) if int(plan.config["num_envs"]) > 8 else busy(plan, stop)
 
     search = {"trials": 8, "seeds_per_variant": 4, "sampler": "random"}
-    outcome, watcher = optimized(tmp_path, large_ones_crash, study=spec(search=search), trials=8)
-    assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 8)
+    outcome, listener = optimized(tmp_path, large_ones_crash, study=spec(search=search), trials=8)
+    assert (outcome.ending, len(listener.launched)) == (Ending.TARGET, 8)
     assert states(tmp_path) == {"COMPLETE": 2, "FAIL": 6}
 
 
 def test_a_machine_that_keeps_failing_stops_the_case_after_two_configs(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
-    assert (outcome.ending, len(watcher.launched)) == (Ending.HOST, 4)
-    assert watcher.launched[0] == watcher.launched[1] != watcher.launched[2] == watcher.launched[3]
+    outcome, listener = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.NCCL, "watchdog"))
+    assert (outcome.ending, len(listener.launched)) == (Ending.HOST, 4)
+    assert listener.launched[0] == listener.launched[1] != listener.launched[2] == listener.launched[3]
 
 
 def test_a_trainer_that_is_always_done_too_early_is_no_fault_of_the_machine(tmp_path: Path) -> None:
@@ -337,10 +338,10 @@ def test_a_config_keeps_its_place_after_a_failure_that_says_nothing_about_it(
 ) -> None:
     runs = [optimized(tmp_path, lambda plan, stop: failed(plan, kind)) for _ in range(3)]
     assert {outcome.ending for outcome, _ in runs} == {ending}
-    outcome, watcher = optimized(tmp_path, busy)
-    assert {broken.launched[0]["num_envs"] for _, broken in runs} == {watcher.launched[0]["num_envs"]} == {64}
+    outcome, listener = optimized(tmp_path, busy)
+    assert {broken.launched[0]["num_envs"] for _, broken in runs} == {listener.launched[0]["num_envs"]} == {64}
     assert outcome.ending is Ending.TARGET
-    assert len(watcher.launched) == 5
+    assert len(listener.launched) == 5
 
 
 def test_an_interrupted_probe_is_recorded_and_repeated(tmp_path: Path) -> None:
@@ -372,9 +373,9 @@ def test_the_pruner_sees_each_iteration_and_acts_once_the_window_is_long_enough(
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
     study = spec(pruner=pruner, probe={"window_seconds": window_seconds})
-    _, watcher = optimized(tmp_path, live, study=study, trials=5)
-    assert watcher.told_status[:2] == ["ok", "ok"]
-    assert ("pruned" in watcher.told_status) == (window_seconds < 10)
+    _, listener = optimized(tmp_path, live, study=study, trials=5)
+    assert listener.told_status[:2] == ["ok", "ok"]
+    assert ("pruned" in listener.told_status) == (window_seconds < 10)
 
 
 @pytest.mark.parametrize(
@@ -437,10 +438,10 @@ def best(folder: Path) -> tuple[Config, dict[str, int]]:
 )
 def test_the_best_keeps_the_constraints(tmp_path: Path, factor: str, variant: str, ends: dict[str, int]) -> None:
     study = spec(constraints={"samples_per_s": f">= {factor} * default"})
-    _, watcher = optimized(tmp_path, greedy, study=study, trials=8)
+    _, listener = optimized(tmp_path, greedy, study=study, trials=8)
     assert best(tmp_path) == ({"num_envs": 64, "agent_variant": variant}, ends)
     for rung in (64, 32, 16, 8):
-        variants = [config["agent_variant"] for config in watcher.launched if config["num_envs"] == rung]
+        variants = [config["agent_variant"] for config in listener.launched if config["num_envs"] == rung]
         assert variants == ["default", "hiutil"]
 
 
@@ -468,7 +469,7 @@ def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path
     def live(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return watched(greedy(plan, stop), stop)
 
-    _, watcher = optimized(
+    _, listener = optimized(
         tmp_path,
         live,
         study=spec(
@@ -477,7 +478,7 @@ def test_a_default_that_others_are_compared_with_is_measured_to_the_end(tmp_path
         ),
         trials=4,
     )
-    assert set(watcher.told_status) == {"ok"}
+    assert set(listener.told_status) == {"ok"}
 
 
 def test_constraints_do_not_change_while_a_study_goes_on(tmp_path: Path) -> None:

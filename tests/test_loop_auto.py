@@ -58,18 +58,18 @@ def optimized(
     to_recover: bool = False,
     most: int | None = None,
 ) -> tuple[CaseOutcome, Quiet]:
-    watcher, desk = Quiet(), bench(folder, study)
+    listener, desk = Quiet(), bench(folder, study)
     with opened(folder) as database:
         job = Job(
             bench=bounded(desk, most) if most else desk,
             database=database,
             probe=probe,
-            watcher=watcher,
+            listener=listener,
             interrupted=interrupted,
             trials=trials,
         )
         (outcome,) = optimize(replace(job, purpose=RECOVER) if to_recover else job, [CASE])
-    return outcome, watcher
+    return outcome, listener
 
 
 def fixed(folder: Path) -> tuple[int, ...] | None:
@@ -80,8 +80,8 @@ def ends(folder: Path) -> str | None:
     return view(folder).facts.ended
 
 
-def launched_at(watcher: Quiet) -> list[object]:
-    return [config["num_envs"] for config in watcher.launched]
+def launched_at(listener: Quiet) -> list[object]:
+    return [config["num_envs"] for config in listener.launched]
 
 
 def told(folder: Path) -> list[tuple[object, str | None]]:
@@ -89,11 +89,11 @@ def told(folder: Path) -> list[tuple[object, str | None]]:
 
 
 def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path)
+    outcome, listener = optimized(tmp_path)
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 4)
-    assert (watcher.calibrated, watcher.fixed) == (["num_envs"], [RUNGS])
-    assert launched_at(watcher) == [16, 128, RUNGS[-1], RUNGS[-1]]
-    assert watcher.launched[:2] == [{"num_envs": rung, "agent_variant": "default"} for rung in (16, 128)]
+    assert (listener.calibrated, listener.fixed) == (["num_envs"], [RUNGS])
+    assert launched_at(listener) == [16, 128, RUNGS[-1], RUNGS[-1]]
+    assert listener.launched[:2] == [{"num_envs": rung, "agent_variant": "default"} for rung in (16, 128)]
     assert len(told(tmp_path)) == 4
     assert fixed(tmp_path) == RUNGS
     study = optuna.load_study(study_name=f"demo/{CASE.name}", storage=f"sqlite:///{tmp_path}/study.db")
@@ -119,24 +119,24 @@ def test_recovery_leaves_it_open_whether_a_case_has_ended(tmp_path: Path) -> Non
 
 def test_rungs_stay_whatever_a_new_calibration_would_say(tmp_path: Path) -> None:
     optimized(tmp_path)
-    outcome, watcher = optimized(tmp_path, lambda plan, stop: card(plan, stop, total_mib=2000.0), trials=6)
-    assert (outcome.ending, watcher.calibrated, watcher.fixed) == (Ending.TARGET, [], [RUNGS])
-    assert {*launched_at(watcher)} <= {*RUNGS}
+    outcome, listener = optimized(tmp_path, lambda plan, stop: card(plan, stop, total_mib=2000.0), trials=6)
+    assert (outcome.ending, listener.calibrated, listener.fixed) == (Ending.TARGET, [], [RUNGS])
+    assert {*launched_at(listener)} <= {*RUNGS}
     _, again = optimized(tmp_path, trials=6)
     assert (again.launched, again.fixed) == ([], [RUNGS])
 
 
 def test_a_written_ladder_is_used_as_it_is(tmp_path: Path) -> None:
-    _, watcher = optimized(tmp_path, study=spec(), trials=100)
-    assert (watcher.calibrated, watcher.fixed, fixed(tmp_path)) == ([], [], None)
-    assert {*launched_at(watcher)} == {8, 16, 32, 64}
+    _, listener = optimized(tmp_path, study=spec(), trials=100)
+    assert (listener.calibrated, listener.fixed, fixed(tmp_path)) == ([], [], None)
+    assert {*launched_at(listener)} == {8, 16, 32, 64}
 
 
 def test_every_rung_is_searched_and_no_config_twice(tmp_path: Path) -> None:
     study = spec(space={"num_envs": {**LADDER, "max": 256}, "agent_variant": VARIANTS})
-    outcome, watcher = optimized(tmp_path, study=study, trials=100)
+    outcome, listener = optimized(tmp_path, study=study, trials=100)
     assert outcome.ending is Ending.EXHAUSTED
-    launches = [tuple(config.values()) for config in watcher.launched]
+    launches = [tuple(config.values()) for config in listener.launched]
     rungs = (8, 16, 32, 64, 128, 256)
     assert sorted(launches) == sorted((rung, variant) for rung in rungs for variant in ("hiutil", "default"))
 
@@ -154,12 +154,12 @@ def test_a_kill_while_calibrating_loses_nothing(tmp_path: Path, at: int) -> None
     with pytest.raises(KeyboardInterrupt):
         optimized(tmp_path, dies)
     before = told(tmp_path)
-    _, watcher = optimized(tmp_path)
-    assert watcher.calibrated == (["num_envs"] if at < 3 else [])
+    _, listener = optimized(tmp_path)
+    assert listener.calibrated == (["num_envs"] if at < 3 else [])
     assert fixed(tmp_path) == RUNGS
     assert [one for one in before if one[1] == "ok"] == [(16, "ok"), (128, "ok")][: at - 1]
     assert told(tmp_path)[: at - 1] == before[: at - 1]
-    assert 16 not in launched_at(watcher)[1:]
+    assert 16 not in launched_at(listener)[1:]
 
 
 def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
         asked.append(True)
         return len(asked) > 2
 
-    outcome, watcher = optimized(tmp_path, interrupted=interrupted)
-    assert (outcome.ending, watcher.fixed) == (Ending.INTERRUPTED, [])
+    outcome, listener = optimized(tmp_path, interrupted=interrupted)
+    assert (outcome.ending, listener.fixed) == (Ending.INTERRUPTED, [])
     assert (fixed(tmp_path), view(tmp_path).stopped) == (None, "the search was stopped early; rerun to resume")
     again, _ = optimized(tmp_path)
     assert again.ending is Ending.TARGET
@@ -202,8 +202,8 @@ def test_without_totals_of_memory_the_ladder_goes_to_its_end(tmp_path: Path) -> 
 
 
 def test_out_of_memory_leads_down(tmp_path: Path) -> None:
-    _, watcher = optimized(tmp_path, lambda plan, stop: card(plan, stop, base_mib=9000.0))
-    assert launched_at(watcher)[:3] == [16, 128, 64]
+    _, listener = optimized(tmp_path, lambda plan, stop: card(plan, stop, base_mib=9000.0))
+    assert launched_at(listener)[:3] == [16, 128, 64]
     made = fixed(tmp_path)
     assert made is not None
     assert {8, 16, 32, 64, 128} <= {*made}
@@ -213,8 +213,8 @@ def test_out_of_memory_leads_down(tmp_path: Path) -> None:
 
 
 def test_a_missing_dependency_stops_the_case_before_there_are_rungs(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, fails(FailureKind.MISSING_DEPENDENCY, 16))
-    assert (outcome.ending, outcome.probed, watcher.fixed) == (Ending.SETUP, 1, [])
+    outcome, listener = optimized(tmp_path, fails(FailureKind.MISSING_DEPENDENCY, 16))
+    assert (outcome.ending, outcome.probed, listener.fixed) == (Ending.SETUP, 1, [])
     assert fixed(tmp_path) is None
     mended, _ = optimized(tmp_path)
     assert mended.ending is Ending.TARGET
@@ -226,8 +226,8 @@ def test_three_crashes_stop_the_case_before_there_are_rungs(tmp_path: Path) -> N
 
 
 def test_one_crash_makes_another_rung_the_second(tmp_path: Path) -> None:
-    _, watcher = optimized(tmp_path, fails(FailureKind.CRASH, 128))
-    assert launched_at(watcher)[:3] == [16, 128, 64]
+    _, listener = optimized(tmp_path, fails(FailureKind.CRASH, 128))
+    assert launched_at(listener)[:3] == [16, 128, 64]
     assert fixed(tmp_path) == RUNGS
 
 
@@ -238,14 +238,14 @@ def test_a_host_s_failure_is_tried_once_more(tmp_path: Path) -> None:
         kind = next(failures, None)
         return failed(plan, kind) if kind else card(plan, stop)
 
-    _, watcher = optimized(tmp_path, flaky)
-    assert launched_at(watcher)[:3] == [16, 16, 128]
+    _, listener = optimized(tmp_path, flaky)
+    assert launched_at(listener)[:3] == [16, 16, 128]
     assert fixed(tmp_path) == RUNGS
 
 
 def test_recovery_is_done_with_the_first_config_that_ran(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, to_recover=True)
-    assert (outcome.probed, launched_at(watcher), watcher.fixed) == (2, [16, 128], [RUNGS])
+    outcome, listener = optimized(tmp_path, to_recover=True)
+    assert (outcome.probed, launched_at(listener), listener.fixed) == (2, [16, 128], [RUNGS])
     again, _ = optimized(tmp_path, to_recover=True)
     assert again.ending is Ending.ALREADY
 
@@ -255,10 +255,10 @@ def test_constraints_compare_with_the_default_that_calibrated(tmp_path: Path) ->
         space={"num_envs": {**LADDER, "max": 256}, "agent_variant": VARIANTS},
         constraints={"min_avg_util": ">= 0.5 * default"},
     )
-    _, watcher = optimized(tmp_path, study=study, trials=100)
-    assert launched_at(watcher)[:2] == [16, 128]
+    _, listener = optimized(tmp_path, study=study, trials=100)
+    assert launched_at(listener)[:2] == [16, 128]
     variants = {"default": 0, "hiutil": 0}
-    for config in watcher.launched:
+    for config in listener.launched:
         variants[str(config["agent_variant"])] += 1
     assert variants == {"default": 6, "hiutil": 6}  # 8 to 256
 
@@ -284,8 +284,8 @@ def test_a_changed_ladder_is_refused_before_anything_is_probed(
 def test_where_the_trainer_does_not_vary_num_envs_nothing_is_calibrated(tmp_path: Path) -> None:
     options = {"command": "train {agent_variant}", "cases": ["walk"]}
     study = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS}, trainer={"name": "command", "options": options})
-    _, watcher = optimized(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
-    assert (watcher.calibrated, len(watcher.launched)) == ([], 2)
+    _, listener = optimized(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
+    assert (listener.calibrated, len(listener.launched)) == ([], 2)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gain"])
@@ -298,9 +298,9 @@ def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
         },
         search={"sampler": sampler, "seeds_per_variant": 1},
     )
-    _, watcher = optimized(tmp_path, study=study, trials=6)
-    assert len(watcher.launched) >= 4
-    assert {*launched_at(watcher)} <= {*RUNGS}
+    _, listener = optimized(tmp_path, study=study, trials=6)
+    assert len(listener.launched) >= 4
+    assert {*launched_at(listener)} <= {*RUNGS}
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
     ],
 )
 def test_no_rung_is_made_that_the_trainer_cannot_run(tmp_path: Path, most: int, rungs: tuple[int, ...]) -> None:
-    _, watcher = optimized(tmp_path, trials=3, most=most)
-    assert watcher.fixed == [rungs]
+    _, listener = optimized(tmp_path, trials=3, most=most)
+    assert listener.fixed == [rungs]
     assert fixed(tmp_path) == rungs
     _, again = optimized(tmp_path, trials=4, most=most)
     assert again.fixed == [rungs]
-    assert {*launched_at(watcher), *launched_at(again)} <= {*rungs}
+    assert {*launched_at(listener), *launched_at(again)} <= {*rungs}

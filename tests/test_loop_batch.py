@@ -37,24 +37,24 @@ def card(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 
 def optimized(folder: Path, probe: Probe = card, *, study: StudySpec | None = None) -> tuple[CaseOutcome, Quiet]:
-    watcher = Quiet()
+    listener = Quiet()
     recording = RecordedProbe(devices=CARDS, samples=(), marks_s=(), total_s=0.0, exit_code=0)
     desk = replace(bench(folder, study or batched()), source=ReplayedSource(recording))
     with opened(folder) as database:
-        job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False)
+        job = Job(bench=desk, database=database, probe=probe, listener=listener, interrupted=lambda: False)
         (outcome,) = optimize(job, [CASE])
-    return outcome, watcher
+    return outcome, listener
 
 
 def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path)
+    outcome, listener = optimized(tmp_path)
     assert outcome.ending is Ending.EXHAUSTED
-    assert [config["batch"] for config in watcher.launched] == [48, 384, 1024, 1024]
-    assert {config["num_envs"] for config in watcher.launched[:2]} == {8}
+    assert [config["batch"] for config in listener.launched] == [48, 384, 1024, 1024]
+    assert {config["num_envs"] for config in listener.launched[:2]} == {8}
     fitted = view(tmp_path).facts.batch
     assert fitted is not None
     assert (fitted.size, fitted.per_sample_mib, fitted.free_mib) == (1024, pytest.approx(4.0), pytest.approx(9000.0))
-    assert [(told.values, told.why) for told in watcher.of(AutoFixed)] == [((1024,), str(fitted))]
+    assert [(told.values, told.why) for told in listener.of(AutoFixed)] == [((1024,), str(fitted))]
     shown = {trial.config["batch"]: trial.probe.ineligible for trial in reader(tmp_path).trials()}
     assert shown == {48: shown[384], 384: "it only shows how much memory a batch takes", 1024: None}
 
@@ -77,9 +77,9 @@ def test_a_kill_loses_nothing(tmp_path: Path, at: int) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         optimized(tmp_path, dies)
-    _, watcher = optimized(tmp_path)
-    assert watcher.fixed == [(1024,)]
-    assert len(watcher.launched) == 5 - at
+    _, listener = optimized(tmp_path)
+    assert listener.fixed == [(1024,)]
+    assert len(listener.launched) == 5 - at
 
 
 def test_a_case_in_which_no_size_runs_stops_with_a_message(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_size_that_is_too_slow_does_not_make_the_batch_small(tmp_path: Path) -
     def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.TOO_SLOW) if plan.config["batch"] == 48 else card(plan, stop)
 
-    _, watcher = optimized(tmp_path, slow, study=batched({"batch": "auto", "max": 4096}))
-    assert [config["batch"] for config in watcher.launched[:3]] == [48, 384, 3072]
-    assert watcher.fixed == [(1024,)]
+    _, listener = optimized(tmp_path, slow, study=batched({"batch": "auto", "max": 4096}))
+    assert [config["batch"] for config in listener.launched[:3]] == [48, 384, 3072]
+    assert listener.fixed == [(1024,)]
 
 
 def test_the_study_may_name_the_samples_and_the_most(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def optimized(
     study: StudySpec | None = None,
 ) -> tuple[list[CaseOutcome], Quiet, Budget]:
     """Optimize for so many seconds. Only the probes advance the clock."""
-    clock, watcher = FakeClock(), Quiet()
+    clock, listener = FakeClock(), Quiet()
     budget = Budget(clock, budget_s / HOUR_S)
 
     def timed(plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -53,15 +53,15 @@ def optimized(
             bench=bench(folder, study or spec()),
             database=database,
             probe=timed,
-            watcher=watcher,
+            listener=listener,
             interrupted=lambda: False,
         )
-        return optimize(within_budget(job, budget), cases), watcher, budget
+        return optimize(within_budget(job, budget), cases), listener, budget
 
 
 def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
-    (outcome,), watcher, budget = optimized(tmp_path, 3.5 * PROBE_S)
-    assert (outcome.ending, outcome.probed, len(watcher.launched)) == (Ending.INTERRUPTED, 3, 3)
+    (outcome,), listener, budget = optimized(tmp_path, 3.5 * PROBE_S)
+    assert (outcome.ending, outcome.probed, len(listener.launched)) == (Ending.INTERRUPTED, 3, 3)
     assert states(tmp_path) == {"COMPLETE": 3}
     assert budget.is_over()
     said = "the next probe takes about 20.0 s, but only 10.0 s of 1 min 10 s are left; rerun to resume"
@@ -103,11 +103,11 @@ def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
 
 def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:
     optimized(tmp_path, 2 * PROBE_S)
-    (outcome,), watcher, budget = optimized(tmp_path, 0.5 * PROBE_S)
-    assert (outcome.ending, outcome.probed, watcher.launched) == (Ending.INTERRUPTED, 0, [])
+    (outcome,), listener, budget = optimized(tmp_path, 0.5 * PROBE_S)
+    assert (outcome.ending, outcome.probed, listener.launched) == (Ending.INTERRUPTED, 0, [])
     assert out_of_time(budget).endswith("more than the 10.0 s of --hours; rerun with --hours 0.01")
-    (outcome,), watcher, _ = optimized(tmp_path, 100 * PROBE_S)
-    assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 3)
+    (outcome,), listener, _ = optimized(tmp_path, 100 * PROBE_S)
+    assert (outcome.ending, len(listener.launched)) == (Ending.TARGET, 3)
     assert states(tmp_path) == {"COMPLETE": 5}
 
 
@@ -128,8 +128,8 @@ def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:
 
 
 def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None:
-    outcomes, watcher, _ = optimized(tmp_path, 2.5 * PROBE_S, cases=(CASE, Case(name="run")))
-    assert ([outcome.case for outcome in outcomes], len(watcher.launched)) == ([CASE], 2)
+    outcomes, listener, _ = optimized(tmp_path, 2.5 * PROBE_S, cases=(CASE, Case(name="run")))
+    assert ([outcome.case for outcome in outcomes], len(listener.launched)) == ([CASE], 2)
 
 
 def cut(plan: ProbePlan, stop: Stop) -> ProbeResult:
@@ -189,8 +189,8 @@ def test_a_probe_begins_while_no_probe_time_is_known(
     tmp_path: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]
 ) -> None:
     for _ in range(2):
-        _, watcher, budget = optimized(tmp_path, 0.5 * PROBE_S, probe=probe)
-        assert (len(watcher.launched), budget.shortage) == (1, None)
+        _, listener, budget = optimized(tmp_path, 0.5 * PROBE_S, probe=probe)
+        assert (len(listener.launched), budget.shortage) == (1, None)
 
 
 def test_without_a_limit_time_is_never_over() -> None:
@@ -219,7 +219,7 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
     prober, budget = Timed(clock), Budget(clock, 0.05)
     desk = recording_bench(workbench(tmp_path, study()))
     with opened(tmp_path) as database:
-        job = Job(bench=desk, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False)
+        job = Job(bench=desk, database=database, probe=prober, listener=Quiet(), interrupted=lambda: False)
         recordings = [plan_recording(desk, case, None) for case in (CASE, Case(name="run"))]
         ended = record_cases(within_budget(replace(job, open_session=lambda: prober.open_session), budget), recordings)
         outcomes = [case.outcome for case in ended if case.outcome]
@@ -255,9 +255,9 @@ def test_the_own_config_is_measured_again_at_the_end_of_the_time_and_after_four_
     trainer = {"name": "command", "options": {"command": "train {workers} {fused}", "cases": ["walk"]}}
     space = {"workers": {"choices": list(range(40))}, "fused": {"choices": [0, 1]}}
     study = spec(objective="samples_per_s", trainer=trainer, space=space, search=search)
-    _, watcher, budget = optimized(tmp_path, probes * PROBE_S, probe=by_workers, study=study)
-    assert len(watcher.launched) == probes
-    assert [place for place, config in enumerate(watcher.launched[1:], 1) if config == own] == again_at
+    _, listener, budget = optimized(tmp_path, probes * PROBE_S, probe=by_workers, study=study)
+    assert len(listener.launched) == probes
+    assert [place for place, config in enumerate(listener.launched[1:], 1) if config == own] == again_at
     assert budget.is_over()
 
 
@@ -265,13 +265,13 @@ def test_the_own_config_is_measured_again_at_the_end_of_the_time_and_after_four_
 def test_a_search_that_would_go_on_for_longer_tells_no_more_time_than_its_trials_or_its_budget(
     tmp_path: Path, trials: int, budget_s: float
 ) -> None:
-    _, watcher, _ = optimized(tmp_path, budget_s, study=spec(search={"trials": trials}))
+    _, listener, _ = optimized(tmp_path, budget_s, study=spec(search={"trials": trials}))
     most_s = min(trials * PROBE_S, budget_s)
     told = [
         (event.left_s, most_s - event.finished * PROBE_S)
-        for event in watcher.of(ProbeEnded)
+        for event in listener.of(ProbeEnded)
         if event.left_s is not None
     ]
     assert told
-    assert watcher.of(ProbeEnded)[0].left_s is None  # nothing is known yet of where it ends
+    assert listener.of(ProbeEnded)[0].left_s is None  # nothing is known yet of where it ends
     assert all(left_s == pytest.approx(rest_s) for left_s, rest_s in told)

@@ -51,36 +51,40 @@ def card(name: str = "batch_size") -> Callable[[ProbePlan, Stop], ProbeResult]:
 
 
 def optimized(folder: Path, study: StudySpec, name: str = "batch_size", **job: object) -> tuple[CaseOutcome, Quiet]:
-    watcher = Quiet()
+    listener = Quiet()
     with opened(folder) as database:
         made = Job(
-            bench=bench(folder, study), database=database, probe=card(name), watcher=watcher, interrupted=lambda: False
+            bench=bench(folder, study),
+            database=database,
+            probe=card(name),
+            listener=listener,
+            interrupted=lambda: False,
         )
         (outcome,) = optimize(replace(made, **job), [CASE])
-    return outcome, watcher
+    return outcome, listener
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])
 def test_two_small_batches_make_the_rungs(tmp_path: Path, name: str) -> None:
-    outcome, watcher = optimized(tmp_path, batches("auto", name), name, trials=4)
+    outcome, listener = optimized(tmp_path, batches("auto", name), name, trials=4)
     assert outcome.ending is Ending.TARGET
-    assert [config[name] for config in watcher.launched] == [16, 128, RUNGS[-1], RUNGS[0]]
-    assert (watcher.calibrated, watcher.fixed) == ([name], [RUNGS])
+    assert [config[name] for config in listener.launched] == [16, 128, RUNGS[-1], RUNGS[0]]
+    assert (listener.calibrated, listener.fixed) == ([name], [RUNGS])
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])
 def test_a_recovery_goes_down_the_batches(tmp_path: Path, name: str) -> None:
-    outcome, watcher = optimized(tmp_path, batches("written", name), name, purpose=RECOVER)
+    outcome, listener = optimized(tmp_path, batches("written", name), name, purpose=RECOVER)
     assert outcome.why == "a config has run"
-    assert [config[name] for config in watcher.launched] == [4096, 2048, 1024, 512]
+    assert [config[name] for config in listener.launched] == [4096, 2048, 1024, 512]
 
 
 def test_a_batch_above_one_that_ran_out_of_memory_is_not_launched(tmp_path: Path) -> None:
     study = batches("written", "n")
     listed: list[Config] = [{"workers": 0, "n": rung} for rung in (1024, 2048, 512, 4096)]
     purpose = replace(SEARCH, strategy=lambda space, *_: in_order(listed, space.ladder))
-    _, watcher = optimized(tmp_path, study, "n", purpose=purpose)
-    assert [config["n"] for config in watcher.launched] == [1024, 512]
+    _, listener = optimized(tmp_path, study, "n", purpose=purpose)
+    assert [config["n"] for config in listener.launched] == [1024, 512]
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])

@@ -49,7 +49,7 @@ def optimized(
 ) -> tuple[CaseOutcome, Quiet, list[tuple[Config, bool]]]:
     """Run a study; return the probed configs, and whether a session probed each."""
     probed: list[tuple[Config, bool]] = []
-    chosen, watcher = study or pareto(), Quiet()
+    chosen, listener = study or pareto(), Quiet()
 
     def noted(plan: ProbePlan, stop: Stop) -> ProbeResult:
         warm = plan.request is not None
@@ -60,9 +60,9 @@ def optimized(
         desk = bench(folder, chosen)
         if sessions:
             desk = replace(desk, trainer=WithSessions(chosen.trainer))
-        job = Job(bench=desk, database=database, probe=noted, watcher=watcher, interrupted=lambda: False)
+        job = Job(bench=desk, database=database, probe=noted, listener=listener, interrupted=lambda: False)
         (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE])
-    return outcome, watcher, probed
+    return outcome, listener, probed
 
 
 def front(folder: Path) -> list[tuple[Value, Value, bool]]:
@@ -77,8 +77,8 @@ def stored(folder: Path) -> optuna.Study:
 
 def test_each_trial_carries_all_objectives_and_optuna_sees_the_same_front(tmp_path: Path) -> None:
     study = pareto(search={"trials": 8, "seeds_per_variant": 1, "sampler": "tpe"})
-    outcome, watcher, _ = optimized(tmp_path, trading, study=study)
-    assert (outcome.ending, watcher.told_status) == (Ending.TARGET, ["ok"] * 8)
+    outcome, listener, _ = optimized(tmp_path, trading, study=study)
+    assert (outcome.ending, listener.told_status) == (Ending.TARGET, ["ok"] * 8)
     kept = stored(tmp_path)
     assert kept.directions == [StudyDirection.MAXIMIZE] * 2
     assert kept.metric_names == ["min_avg_util", "samples_per_s"]
@@ -92,13 +92,13 @@ def test_running_out_of_memory_is_learnt_and_the_front_is_what_fits(tmp_path: Pa
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else reading(plan)
 
     study = pareto(search={"trials": 100, "seeds_per_variant": 2, "sampler": "random"})
-    outcome, watcher, probed = optimized(tmp_path, small_card, study=study)
+    outcome, listener, probed = optimized(tmp_path, small_card, study=study)
     assert outcome.ending is Ending.EXHAUSTED
     for variant in ("hiutil", "default"):
         rungs = [config["num_envs"] for config, _ in probed if config["agent_variant"] == variant]
         assert rungs in ([64, 8, 16], [64, 8, 32, 16])
     out_of_memory = [trial for trial in stored(tmp_path).trials if trial.state == TrialState.PRUNED]
-    assert len(out_of_memory) == watcher.told_status.count("gpu_oom") >= 4
+    assert len(out_of_memory) == listener.told_status.count("gpu_oom") >= 4
     assert {tuple((trial.constraints or {}).items()) for trial in out_of_memory} == {(("memory_gib", 1.0),)}
     assert front(tmp_path) == [(8, "hiutil", False), (8, "default", False)]
 
@@ -123,8 +123,8 @@ def test_no_probe_is_stopped_because_another_is_better(tmp_path: Path) -> None:
         return so_far
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
-    _, watcher, _ = optimized(tmp_path, live, study=pareto(pruner=pruner))
-    assert watcher.told_status == ["ok"] * 8
+    _, listener, _ = optimized(tmp_path, live, study=pareto(pruner=pruner))
+    assert listener.told_status == ["ok"] * 8
     assert len(iterations) == 8 * 7
     assert not any(trial.intermediate_values for trial in stored(tmp_path).trials)
 
@@ -206,6 +206,6 @@ def test_a_case_without_success_can_be_recovered(tmp_path: Path) -> None:
 
 def test_the_rungs_of_an_auto_ladder_are_made_for_several_objectives_too(tmp_path: Path) -> None:
     space = {"num_envs": {"ladder": "auto", "min": 8, "max": 64}, "agent_variant": {"choices": ["hiutil", "default"]}}
-    outcome, watcher, _ = optimized(tmp_path, trading, study=pareto(space=space))
-    assert watcher.fixed == [(8, 16, 32, 64)]
+    outcome, listener, _ = optimized(tmp_path, trading, study=pareto(space=space))
+    assert listener.fixed == [(8, 16, 32, 64)]
     assert outcome.ending is Ending.TARGET

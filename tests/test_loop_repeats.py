@@ -32,7 +32,7 @@ def test_the_best_has_the_highest_mean_whatever_the_pruner_s_patience(tmp_path: 
     study = spec(space=space, search={"trials": 8, "sampler": "gain"})
     with opened(tmp_path) as database:
         job = Job(
-            bench=bench(tmp_path, study), database=database, probe=close, watcher=Quiet(), interrupted=lambda: False
+            bench=bench(tmp_path, study), database=database, probe=close, listener=Quiet(), interrupted=lambda: False
         )
         optimize(job, [CASE])
 

@@ -44,19 +44,19 @@ def optimized(
         return replace(probe(plan, stop), warm=warm)
 
     chosen = study or spec()
-    watcher = Quiet()
+    listener = Quiet()
     with opened(folder) as database:
         job = Job(
             bench=replace(bench(folder, chosen), trainer=WithSessions(chosen.trainer)),
             database=database,
             probe=noted,
-            watcher=watcher,
+            listener=listener,
             interrupted=interrupted,
             open_session=open_session,
         )
         job = within_budget(job, budget) if budget else job
         (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE])
-    return outcome, watcher, probed
+    return outcome, listener, probed
 
 
 def best(folder: Path) -> dict[str, object]:
@@ -81,8 +81,8 @@ def test_the_time_left_holds_the_confirmation_which_starts_as_slowly_as_a_sessio
         launched.append(plan)
         return replace(busy(plan, stop), total_s=300.0 if len(launched) == 1 else 20.0)
 
-    _, watcher, _ = optimized(tmp_path, slow_to_open)
-    *_, before_last, last_of_search, confirmation = [event.left_s for event in watcher.of(ProbeEnded)]
+    _, listener, _ = optimized(tmp_path, slow_to_open)
+    *_, before_last, last_of_search, confirmation = [event.left_s for event in listener.of(ProbeEnded)]
     assert (before_last, last_of_search, confirmation) == (320.0, 300.0, None)
 
 
@@ -150,11 +150,11 @@ def test_sessions_that_fail_cost_a_study_nothing_but_time(tmp_path: Path, kind: 
     def broken(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return busy(plan, stop) if plan.request is None else failed(plan, kind)
 
-    outcome, watcher, probed = optimized(tmp_path, broken)
+    outcome, listener, probed = optimized(tmp_path, broken)
     assert outcome.ending is Ending.TARGET
     assert [warm for _, warm in probed] == [True, False, True, False, False, False, False]
     assert probed[0][0] == probed[1][0] != probed[2][0] == probed[3][0]
-    assert watcher.told_status.count("ok") == 5
+    assert listener.told_status.count("ok") == 5
     assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 2}
 
 
@@ -212,9 +212,9 @@ def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:
         return watched(measured(plan, 90.0 if plan.request is not None else 5.0), stop)
 
     study = spec(pruner=pruner, search={"trials": 2, "seeds_per_variant": 2, "sampler": "tpe"})
-    _, watcher, probed = optimized(tmp_path, disappointing, study=study)
+    _, listener, probed = optimized(tmp_path, disappointing, study=study)
     assert [warm for _, warm in probed] == [True] * 2 + [False] * 2
-    assert watcher.told_status == ["ok"] * 4
+    assert listener.told_status == ["ok"] * 4
 
 
 def test_a_config_that_is_measured_again_is_measured_to_its_end(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_a_config_that_is_measured_again_is_measured_to_its_end(tmp_path: Path) 
 
     search = {"trials": 2, "sampler": "gain"}
     study = spec(pruner=pruner, space=space, search=search, probe={"warm": False})
-    _, watcher, _ = optimized(tmp_path, scattered, study=study)
-    assert watcher.told_status == ["ok"] * 2
+    _, listener, _ = optimized(tmp_path, scattered, study=study)
+    assert listener.told_status == ["ok"] * 2
     assert best(tmp_path)["value"] == 47.5
 
 

@@ -30,7 +30,7 @@ def study(**changes: object) -> StudySpec:
 
 
 class Seen(Quiet):
-    """A watcher that remembers, per case, what was probed and where it came from."""
+    """A listener that remembers, per case, what was probed and where it came from."""
 
     @property
     def configs(self) -> dict[str, list[Config]]:
@@ -57,18 +57,18 @@ def worked(
     trials: int | None = None,
     as_job: Callable[[Job], Job] = lambda job: job,
 ) -> Seen:
-    watcher = Seen()
+    listener = Seen()
     with opened(folder) as database:
         job = Job(
             bench=desk or bench(folder, study()),
             database=database,
             probe=probe,
-            watcher=watcher,
+            listener=listener,
             interrupted=lambda: False,
             trials=trials,
         )
         optimize(as_job(job), cases)
-    return watcher
+    return listener
 
 
 def rungs(configs: Sequence[Config]) -> list[object]:

@@ -28,7 +28,7 @@ SIGNATURE = Signature(
 
 
 def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[Quiet, list[Answer]]:
-    """Search a command whose steps have `batch` samples; return the watcher, and what stopped its probes."""
+    """Search a command whose steps have `batch` samples; return the listener, and what stopped its probes."""
     options = {"command": "train --batch {batch}", "cases": ["walk"], "count": "inside", "keeps": list(keeps)}
     study = spec(
         trainer={"name": "command", "options": options},
@@ -48,23 +48,23 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
             return replace(result, failure=other_training(answer.why or ""), samples_per_s=None)
         return result
 
-    watcher = Quiet()
+    listener = Quiet()
     with opened(folder) as database:
         job = Job(
-            bench=bench(folder, study), database=database, probe=probe, watcher=watcher, interrupted=lambda: False
+            bench=bench(folder, study), database=database, probe=probe, listener=listener, interrupted=lambda: False
         )
         optimize(job, [CASE])
-    return watcher, answers
+    return listener, answers
 
 
 def test_a_config_of_another_batch_ends_after_its_first_steps_and_is_never_the_best(tmp_path: Path) -> None:
-    watcher, answers = searched(tmp_path, ["batch"])
+    listener, answers = searched(tmp_path, ["batch"])
     stopped = [answer for answer in answers if answer.next is Next.OTHER_TRAINING]
     assert [answer.why for answer in stopped[:1]] == ["samples per optimizer step: 64 → 128"]
     best = view(tmp_path).best
     assert best is not None
     assert best.config == {"batch": 64}
-    kinds = {event.status for event in watcher.of(ProbeEnded) if event.config != {"batch": 64}}
+    kinds = {event.status for event in listener.of(ProbeEnded) if event.config != {"batch": 64}}
     assert kinds == {FailureKind.OTHER_TRAINING}
 
 

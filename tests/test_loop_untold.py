@@ -29,10 +29,10 @@ GONE = Lease(host=this_host(), pid=os.getpid(), boot="another boot", ticks=1, be
 
 
 def work(folder: Path, database: Database, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> Quiet:
-    watcher = Quiet()
-    job = Job(bench=bench(folder, spec()), database=database, probe=probe, watcher=watcher, interrupted=bool)
+    listener = Quiet()
+    job = Job(bench=bench(folder, spec()), database=database, probe=probe, listener=listener, interrupted=bool)
     optimize(job, [CASE])
-    return watcher
+    return listener
 
 
 def broken_off(folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult]) -> list[str]:
@@ -85,9 +85,9 @@ def test_the_next_run_stores_the_result_if_the_trial_is_still_open(tmp_path: Pat
     file.write_text(json.dumps(kept))
 
     with opened(tmp_path) as database:
-        watcher = work(tmp_path, database, busy)
+        listener = work(tmp_path, database, busy)
         first, *others = optuna.load_study(study_name="demo/walk", storage=database.storage).trials
-    assert watcher.taken_back == ((0, 1) if told_by_another else (1, 0))
+    assert listener.taken_back == ((0, 1) if told_by_another else (1, 0))
     assert first.value == (None if told_by_another else 64.0)
     assert (first.params in [trial.params for trial in others]) is told_by_another
     assert file.exists() is told_by_another

@@ -28,14 +28,14 @@ from tuner.trainers.command import CommandTrainer
 
 def optimized(database: Database, desk: Workbench, wait: Callable[[], None] | None) -> tuple[CaseOutcome, Quiet]:
     """Search the case; sessions probe where the trainer of the bench has sessions."""
-    watcher = Quiet()
+    listener = Quiet()
 
     def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return replace(busy(plan, stop), warm=plan.request is not None)
 
-    job = Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False, wait=wait)
+    job = Job(bench=desk, database=database, probe=probe, listener=listener, interrupted=lambda: False, wait=wait)
     (outcome,) = optimize(job, [CASE])
-    return outcome, watcher
+    return outcome, listener
 
 
 def with_sessions(folder: Path) -> Workbench:
@@ -60,9 +60,9 @@ def test_the_best_is_confirmed_when_the_probes_of_other_cases_have_ended(tmp_pat
     with opened(tmp_path) as database:
         neighbour = case_study(database, name="demo/run")
         theirs = ask(neighbour)
-        outcome, watcher = optimized(database, with_sessions(tmp_path), lambda: tell(neighbour, theirs, ok(1.0)))
+        outcome, listener = optimized(database, with_sessions(tmp_path), lambda: tell(neighbour, theirs, ok(1.0)))
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 6)
-    assert watcher.launched[-1] == max(watcher.launched[:-1], key=lambda config: int(config["num_envs"]))
+    assert listener.launched[-1] == max(listener.launched[:-1], key=lambda config: int(config["num_envs"]))
     found = best(tmp_path)
     assert (found.trial, found.is_warm, found.readings) == (5, False, 1)
 
@@ -89,8 +89,8 @@ def test_what_ran_out_of_memory_for_another_worker_since_the_ask_is_not_launched
                     tell(neighbour, theirs, Verdict(state=TrialState.PRUNED, status="gpu_oom", constraint=1.0))
                 return super().plan(case, config, slot)
 
-        _, watcher = optimized(database, replace(desk, trainer=LatePlans(desk.spec.trainer)), None)
-    assert (theirs.config["num_envs"], watcher.launched, watcher.told_status) == (8, [], ["gpu_oom"])
+        _, listener = optimized(database, replace(desk, trainer=LatePlans(desk.spec.trainer)), None)
+    assert (theirs.config["num_envs"], listener.launched, listener.told_status) == (8, [], ["gpu_oom"])
 
 
 def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path
         def die() -> None:
             database.storage.set_trial_user_attr(asked.trial_id, LEASE, replace(Lease.mine(), ticks=1).write())
 
-        outcome, watcher = optimized(database, desk, die)
+        outcome, listener = optimized(database, desk, die)
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 5)
-    assert asked.config in watcher.launched
+    assert asked.config in listener.launched
     assert states(tmp_path) == {"COMPLETE": 5, "FAIL": 1}

@@ -1,13 +1,9 @@
 """`tuner.optimize`: a search from a program."""
 
 import math
-import os
-import re
 import shlex
-import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 from tests_cli import study_file
 
@@ -15,8 +11,7 @@ import tuner
 from tuner.devices.cpu import CpuSource
 from tuner.devices.rapl import Rapl
 from tuner.drafting.writing import origin_line
-from tuner.optimizing import check_energy, open_search
-from tuner.probe.guard import GUARD_VARIABLE, identity
+from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted
 from tuner.study import load
 
@@ -27,7 +22,7 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     lines: list[str] = []
     events: list[Event] = []
     study, runs = str(study_file(tmp_path)), tmp_path / "runs"
-    result = tuner.optimize(study=study, trials=2, runs=runs, say=lines.append, watcher=events.append)
+    result = tuner.optimize(study=study, trials=2, runs=runs, say=lines.append, listener=events.append)
     assert result.best == {"num_envs": 16}
     assert (result.command, result.lines, result.stopped) == (None, (), None)
     assert repr(result) == "Result(best={'num_envs': 16}, gain=None, command=None, stopped=None)"
@@ -43,18 +38,6 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     cut = tuner.optimize(study=study, hours=1e-9, runs=runs)
     assert (cut.best, cut.lines) == (result.best, (cut.stopped,))
     assert "of hours are over" in str(cut.stopped)
-
-
-def test_a_search_says_that_another_one_probes_on_the_same_cpu(tmp_path: Path) -> None:
-    guard = os.getppid()  # stands in for the guard of a probe, and its parent for the tuner
-    probe = subprocess.Popen(["/bin/sleep", "60"], env={GUARD_VARIABLE: identity(guard)})
-    lines: list[str] = []
-    try:
-        open_search(str(study_file(tmp_path)), runs=tmp_path / "runs", say=lines.append).prober.close()
-    finally:
-        probe.kill()
-        probe.wait()
-    assert re.search(rf"another tuner probes on this CPU.*\b{psutil.Process(guard).ppid()}\b", lines[0])
 
 
 def test_a_time_that_is_over_before_anything_begins_is_told(tmp_path: Path) -> None:

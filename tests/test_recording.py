@@ -32,7 +32,7 @@ class Whole:
 
     def __init__(self, folder: Path) -> None:
         prober = MadeUp()
-        self.outcome, self.watcher = recorded(folder, prober)
+        self.outcome, self.listener = recorded(folder, prober)
         self.results = prober.results
 
 
@@ -45,7 +45,7 @@ def test_every_config_that_may_fit_is_measured_once_and_whole(whole: Whole) -> N
     assert whole.outcome.ending is Ending.EXHAUSTED
     fitting = [result for result in whole.results if result.failure is None]
     assert len({config_digest(result.config) for result in fitting}) == len(fitting) == FITTING
-    assert set(whole.watcher.told_status) == {"ok", "gpu_oom"}
+    assert set(whole.listener.told_status) == {"ok", "gpu_oom"}
     assert {result.iterations for result in fitting} == {len(readings(result.config)) for result in fitting}
 
 
@@ -62,7 +62,7 @@ def test_sessions_are_shared_and_memory_ends_last(whole: Whole) -> None:
 
 
 def test_no_config_of_a_recording_leads(whole: Whole) -> None:
-    assert not any(event.leads for event in whole.watcher.of(ProbeEnded))
+    assert not any(event.leads for event in whole.listener.of(ProbeEnded))
 
 
 def test_nothing_is_measured_again_cold(whole: Whole) -> None:
@@ -201,11 +201,11 @@ def test_the_trainer_s_commit_is_kept_and_whether_its_files_differ(tmp_path: Pat
 def test_a_sample_of_an_auto_ladder_comes_on_top_of_its_calibration(tmp_path: Path) -> None:
     chosen = study(space={**SPACE, "num_envs": {"ladder": "auto", "min": 8, "max": 4096}})
     prober = MadeUp()
-    outcome, watcher = recorded(tmp_path, prober, chosen=chosen, count=3)
+    outcome, listener = recorded(tmp_path, prober, chosen=chosen, count=3)
     assert outcome.ending is Ending.EXHAUSTED
-    assert (watcher.calibrated, len(watcher.fixed)) == (["num_envs"], 1)
+    assert (listener.calibrated, len(listener.fixed)) == (["num_envs"], 1)
     assert rungs([result.config for result in prober.results])[:3] == [16, 128, 64]
     table = Table.load(tmp_path / "walk.parquet")
-    assert {16, 64, 128} <= {*rungs(table.configs)} <= {*table.space.values("num_envs")} == {*watcher.fixed[0]}
+    assert {16, 64, 128} <= {*rungs(table.configs)} <= {*table.space.values("num_envs")} == {*listener.fixed[0]}
     _, again = recorded(tmp_path, prober, chosen=chosen, count=3)
-    assert (again.launched, again.fixed) == ([], watcher.fixed)
+    assert (again.launched, again.fixed) == ([], listener.fixed)

@@ -24,18 +24,18 @@ def worked(
     folder: Path, probe: Callable[[ProbePlan, Stop], ProbeResult], *, recover: bool = True, trials: int | None = None
 ) -> tuple[list[CaseOutcome], list[tuple[object, ...]]]:
     """Recover or search two cases; return how they ended and what was launched."""
-    watcher = Quiet()
+    listener = Quiet()
     with opened(folder) as database:
         job = Job(
             bench=bench(folder, spec()),
             database=database,
             probe=probe,
-            watcher=watcher,
+            listener=listener,
             interrupted=lambda: False,
             trials=trials,
         )
         outcomes = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE, OTHER])
-    return outcomes, [tuple(config.values()) for config in watcher.launched]
+    return outcomes, [tuple(config.values()) for config in listener.launched]
 
 
 def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:

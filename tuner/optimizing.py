@@ -16,11 +16,11 @@ from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
-from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of, other_tuners
+from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.event_lines import EventLines, out_of_time
-from tuner.running.events import CaseOutcome, Ending, Event, Watcher
+from tuner.running.events import CaseOutcome, Ending, Event, Listener
 from tuner.running.job import Budget, Job, open_job, within_budget
 from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
@@ -90,9 +90,6 @@ def open_search(
             workers = 1 + spare // wanted
             hint = f"; `tuner optimize --workers {workers}` searches on them, too" if workers > 1 else ""
             say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
-        if bench.kind == "cpu" and (others := other_tuners()):  # cards name the programs on them themselves
-            pids = ", ".join(map(str, others))
-            say(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
         prober = open_prober(bench, say)
     elif cases or devices:
         left_out = f"leave out {option('cases')} and {option('devices')}"
@@ -208,7 +205,7 @@ def optimize(
     storage: str | None = None,
     runs: Path | str = "runs",
     say: Callable[[str], None] = print,
-    watcher: Watcher = lambda _: None,
+    listener: Listener = lambda _: None,
 ) -> Result:
     """Return what a search has found: of a command, which becomes a study, or of a study. A second call resumes it.
 
@@ -231,7 +228,7 @@ def optimize(
         storage: the SQLAlchemy URL of the database; None for a file in `runs`.
         runs: the folder of the databases, probes and exports of all studies.
         say: shows a line of text, also for each trial.
-        watcher: gets every event of `tuner.running.events`.
+        listener: gets every event of `tuner.running.events`.
 
     Raises:
         StudyError: where both or neither of command and study are given, the study or a limit cannot be used, or the
@@ -274,15 +271,15 @@ def optimize(
     url = database_url(storage, ready.bench.folder)
     lines, budget = EventLines(), Budget(MonotonicClock(), hours)
 
-    def watch(event: Event) -> None:
-        """Tell an event: as a line, where it has one, and to the caller's watcher."""
+    def listen(event: Event) -> None:
+        """Tell an event: as a line, where it has one, and to the caller's listener."""
         if line := lines.line_of(event):
             say(line.text)
-        watcher(event)
+        listener(event)
 
-    with open_job(ready.bench, url, ready.prober, watcher=watch) as job:
+    with open_job(ready.bench, url, ready.prober, listener=listen) as job:
         keep_study_file(ready.bench)
-        watch(ready.bench.started(ready.cases))
+        listen(ready.bench.started(ready.cases))
         outcomes = ready.run(job, budget, trials)
     try:
         export.export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)

@@ -31,7 +31,7 @@ def test_optimize_makes_the_rungs_and_every_command_keeps_them(tuner: Tuner, stu
     assert "2 trials now" in out
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 4)
     assert (code, FIRST in out, MADE in out) == (0, False, True)
-    assert f"walk: the ladder {MADE}" in tuner("status", "--study", study)[1]
+    assert f"  the ladder {MADE}" in tuner("status", "--study", study)[1]
     assert tuner("plan", "--study", study)[1].startswith('# walk: {"num_envs": 16}\n')
     assert tuner("recover", "--study", study)[0] == tuner("export", "--study", study)[0] == 0
 

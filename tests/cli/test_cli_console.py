@@ -1,5 +1,6 @@
 """The console that commands print to."""
 
+import builtins
 import sys
 from io import BytesIO, TextIOWrapper
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import comment, open_console, say
+from tuner.cli.screen import Bars
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "2", "7"])
@@ -26,6 +28,19 @@ def test_an_output_that_cannot_spell_a_letter_gets_another(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
     open_console().print("61.2 ± 0.3")
     assert written.getvalue() == b"61.2 ? 0.3\n"
+
+
+def test_a_notebook_gets_plain_text_without_ipywidgets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setattr(builtins, "get_ipython", shell, raising=False)
+    console = open_console()
+    with Bars(console) as bars:
+        bars.refresh()
+        console.print("61.2")
+    out, err = capsys.readouterr()
+    assert (out.split(), err) == (["61.2"], "")
 
 
 @pytest.mark.parametrize("text", ["train.py:100: UserWarning", "[red]", "[/x]", "a:b:"])

@@ -34,6 +34,7 @@ from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import Verdict
 from tuner.tools.diagnosis.diagnosing import diagnose
+from tuner.tools.diagnosis.saying import sentences
 from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, mean_as_fact
 from tuner.tools.diagnosis.waits import Kind
 
@@ -228,6 +229,9 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
     assert found.facts.setup.data_wait == KnownFact(value=pytest.approx(0.2), source="database")
     assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.LOADING, Kind.FAILURES, Kind.GAPS]
     assert "quiet machine" in found.causes[3].change
+    assert found.facts.startup_share == pytest.approx((4 * 40 + 2 * 100) / 600)  # two trials never trained
+    assert found.facts.setup.others_pct == mean_as_fact([40.0], "database")
+    assert "while no other program runs" in [*sentences(found)][-1]
 
 
 def facts_of(printed: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The closing messages of commands: what the best changes, what the user must fix, and what to do next."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from tuner.cli.hints import (
     command_for_larger,
     heading_of_command,
     largest_values,
+    lines_by_case,
     notes_beside_table,
     script_of_best,
     what_to_repair,
@@ -21,12 +23,17 @@ from tuner.cli.hints import (
 from tuner.cli.options import RUNS, print_written
 from tuner.cli.record import safe_rungs
 from tuner.export.bound import Bound, Profile
-from tuner.export.summary import ConfigRow
+from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.probe.result import Failure, FailureKind
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.study.cases import Case
+
+
+def notes(rows: Sequence[CaseSummary]) -> list[str]:
+    """Return the lines of `notes_beside_table`, each behind the name of its case."""
+    return [f"{case}: {text}" for case, text in notes_beside_table(rows)]
 
 
 @pytest.mark.parametrize(
@@ -40,25 +47,25 @@ from tuner.study.cases import Case
     ],
 )
 def test_a_best_that_changes_learning_says_so(best: ConfigRow, facts: list[str]) -> None:
-    (line,) = notes_beside_table([summary(best)])
+    (line,) = notes([summary(best)])
     assert line.startswith("walk: ")
     assert all(fact in line for fact in facts)
 
 
 @pytest.mark.parametrize("best", [replace(BEST, changes_learning=()), None])
 def test_what_the_table_shows_is_not_said_again(best: ConfigRow | None) -> None:
-    assert notes_beside_table([replace(summary(best), status="ok" if best else "no_trials")]) == []
+    assert notes([replace(summary(best), status="ok" if best else "no_trials")]) == []
 
 
 def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_measured() -> None:
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
     gain = replace(GAIN, before=80.0, times=2.0)
-    (line,) = notes_beside_table([replace(summary(best), default=own, gain=gain)])
+    (line,) = notes([replace(summary(best), default=own, gain=gain)])
     assert (
         "7.0 percentage points above the default at num_envs=64, #0; agent_variant" in line
     )  # its samples/s are those of a rung
-    (line,) = notes_beside_table([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
+    (line,) = notes([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
     assert (
         "7.0 percentage points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the"
         in line
@@ -68,11 +75,9 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
     best = replace(BEST, changes_learning=())
     row = replace(summary(best), faster=replace(BEST, trial=7, value=61.04, times=4.28))
-    (unknown,) = notes_beside_table(
-        [replace(row, faster=replace(BEST, trial=7, times=None, samples_per_s=500.0)), summary(best)]
-    )
+    (unknown,) = notes([replace(row, faster=replace(BEST, trial=7, times=None, samples_per_s=500.0)), summary(best)])
     assert unknown.startswith("walk: #7 makes 500")
-    (line,) = notes_beside_table([row, summary(best)])
+    (line,) = notes([row, summary(best)])
     assert line.startswith("walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util, with num_envs=512 ")
     assert "min_avg_util,samples_per_s" in line
 
@@ -80,15 +85,17 @@ def test_a_config_with_far_more_samples_is_pointed_out() -> None:
 def test_cases_with_the_same_limit_share_a_line() -> None:
     best = replace(BEST, changes_learning=())
     limited = replace(summary(best), bound=Bound.MEMORY, profile=Profile(dram_pct=70.0))
-    (line,) = notes_beside_table([limited, replace(limited, case="run"), replace(summary(best), case="fly")])
-    assert line.startswith("walk, run: memory-bound: ")
+    stopped = replace(summary(best), case="fly", stopped="the search was stopped early")
+    name, text, shared = lines_by_case(notes_beside_table([limited, replace(limited, case="run"), stopped]))
+    assert (name, text.startswith("  the search was")) == ("fly:", True)
+    assert shared.startswith("walk, run: memory-bound: ")
 
 
 def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() -> None:
     best = replace(BEST, value=97.60, error=0.32, changes_learning=())
     top = replace(best, trial=1, value=97.63, error=0.39, times=0.53)
     given_up, unconfirmed, replayed = (
-        notes_beside_table([replace(summary(best), **facts)])
+        notes([replace(summary(best), **facts)])
         for facts in ({"instead_of": top}, {"unconfirmed": best}, {"replay_of": "walk.parquet of 2026-11-22"})
     )
     assert "97.63 ± 0.39 against 97.60 ± 0.32" in given_up[0]
@@ -99,14 +106,14 @@ def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() 
 
 def test_a_case_measured_on_several_sets_of_cards_says_so() -> None:
     best = summary(replace(BEST, changes_learning=()))
-    assert notes_beside_table([replace(best, measured_on={"GPU-a, GPU-b": 9})]) == []
-    (line,) = notes_beside_table([replace(best, measured_on={"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2})])
+    assert notes([replace(best, measured_on={"GPU-a, GPU-b": 9})]) == []
+    (line,) = notes([replace(best, measured_on={"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2})])
     assert "measured on 2 sets of devices (measured_on in trials.tsv)" in line
 
 
 def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
     failed = [replace(summary(None), status=status, ok=0) for status in ("gpu_oom", "interrupted", "no_trials")]
-    lines = notes_beside_table([*failed, replace(summary(None), status="ineligible")])
+    lines = notes([*failed, replace(summary(None), status="ineligible")])
     assert [line.partition(";")[0] for line in lines] == [
         "walk: no config has run (gpu_oom)",
         "walk: no config that ran is eligible as best (ineligible)",
@@ -115,7 +122,7 @@ def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
 
 
 def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
-    (line,) = notes_beside_table([replace(summary(None), status="missing_dependency", ok=0)])
+    (line,) = notes([replace(summary(None), status="missing_dependency", ok=0)])
     assert line.startswith("walk: no config has run (missing_dependency); install what is missing")
     assert "recover" not in line
 
@@ -127,7 +134,7 @@ def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault() -> None:
         ("gpu_busy", "free the cards"),
         ("hang", "read the newest console.log under probes/walk"),
     ]:
-        (line,) = notes_beside_table([replace(summary(None), status=status, ok=0)])
+        (line,) = notes([replace(summary(None), status=status, ok=0)])
         assert advice in line
         assert "recover" not in line
 
@@ -137,10 +144,10 @@ def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault() -> None:
     [("crash", "read the newest console.log under probes/walk"), ("too_slow", "raise `probe.max_seconds`")],
 )
 def test_a_failure_may_be_a_config_s_fault_or_not(status: str, first: str) -> None:
-    (line,) = notes_beside_table([replace(summary(None), status=status, ok=0)])
+    (line,) = notes([replace(summary(None), status=status, ok=0)])
     assert first in line
     assert line.endswith("; `tuner recover` searches for a config that runs")
-    (line,) = notes_beside_table([replace(summary(None), status=status, ok=0, ladder=None)])
+    (line,) = notes([replace(summary(None), status=status, ok=0, ladder=None)])
     assert "recover" not in line  # there are no smaller rungs
 
 
@@ -270,7 +277,7 @@ def test_a_safe_num_envs_is_named_only_where_num_envs_is_searched(tmp_path: Path
             bench=bench(tmp_path, study),
             database=database,
             probe=lambda plan, _: measured(plan, 50.0),
-            watcher=Quiet(),
+            listener=Quiet(),
             interrupted=lambda: False,
         )
         optimize(job, [Case(name="walk")])

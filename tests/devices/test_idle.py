@@ -37,8 +37,8 @@ DESKTOP = Occupant(pid=10, mem_mib=900.0)
 HOG = Occupant(pid=4711, mem_mib=20_000.0)
 
 
-def rules(now: Occupancy, at_open: Occupancy = FREE) -> list[str]:
-    return [obstacle.rule for obstacle in obstacles([now], [at_open])]
+def rules(now: Occupancy, at_start: Occupancy = FREE) -> list[str]:
+    return [obstacle.rule for obstacle in obstacles([now], [at_start])]
 
 
 def test_a_card_as_it_was_is_free() -> None:
@@ -149,7 +149,7 @@ def test_a_probe_s_own_remains_are_seen_through_nvml_until_they_are_gone() -> No
     clock, gpu = FakeClock(), FakeGpu(uuid="GPU-a")
     nvml = Nvml(FakeNvml(gpu))
     cards = Cards(NvmlSource(nvml, ["GPU-a"]).devices, lambda: nvml)
-    at_open = cards.occupancy()
+    at_start = cards.occupancy()
     gpu.processes, gpu.mem_used_mib, gpu.util_pct = {7: 9_000}, 9_615, 80
 
     def sleep(seconds: float) -> None:
@@ -160,7 +160,7 @@ def test_a_probe_s_own_remains_are_seen_through_nvml_until_they_are_gone() -> No
             gpu.util_pct = 0
 
     failure = wait_until_idle(
-        cards.occupancy, at_open, limit_s=30.0, clock=clock, sleep=sleep, interrupted=lambda: False
+        cards.occupancy, at_start, limit_s=30.0, clock=clock, sleep=sleep, interrupted=lambda: False
     )
     assert failure is None
     assert clock.now() == pytest.approx(2.0, abs=0.2)
@@ -233,11 +233,11 @@ sys.stdin.read()
 def test_a_real_card_that_another_process_holds_is_busy_until_that_has_ended() -> None:
     devices = open_devices("0").devices
     cards, clock = Cards(devices), MonotonicClock()
-    at_open = cards.occupancy()
+    at_start = cards.occupancy()
 
     def idle(limit_s: float) -> Failure | None:
         return wait_until_idle(
-            cards.occupancy, at_open, limit_s=limit_s, clock=clock, sleep=time.sleep, interrupted=lambda: False
+            cards.occupancy, at_start, limit_s=limit_s, clock=clock, sleep=time.sleep, interrupted=lambda: False
         )
 
     assert idle(5.0) is None

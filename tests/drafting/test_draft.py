@@ -84,6 +84,22 @@ def test_what_is_counted_inside_needs_no_printed_line() -> None:
     assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training" in said
 
 
+@pytest.mark.parametrize(
+    ("asked", "varies"), [(["batch-size=8,16"], True), (["batch-size=8,16", "lr=1,2"], True), (["lr=1,2"], False)]
+)
+def test_a_batch_may_vary_that_a_person_has_named(asked: Sequence[str], varies: bool) -> None:
+    keeps = study("python train.py --batch-size 8 --lr 1", COUNTED, asked).trainer.options["keeps"]
+    assert isinstance(keeps, list)
+    assert ("batch" not in keeps) is varies
+
+
+def test_a_named_batch_keeps_the_total_where_another_flag_accumulates() -> None:
+    spec = study("python train.py --batch-size 8 --grad-accum-steps 4", COUNTED, ["batch-size=8,16"])
+    keeps = spec.trainer.options["keeps"]
+    assert isinstance(keeps, list)
+    assert "batch" in keeps
+
+
 def test_steps_of_environments_are_not_told_as_samples_of_an_optimizer_step() -> None:
     rollouts = replace(COUNTED, training=replace(TRAINING, witness="environments"))
     text = text_of("python ppo.py --num-envs 8", rollouts)

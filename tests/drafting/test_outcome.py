@@ -36,13 +36,13 @@ def searched_bench(
     folder: Path,
     study: StudySpec,
     probe: Callable[[ProbePlan, Stop], ProbeResult],
-    watcher: Quiet | None = None,
+    listener: Quiet | None = None,
     case: Case = CASE,
 ) -> Workbench:
     """Return the bench of a study whose only case has been searched."""
-    desk, watcher = bench(folder, study), watcher or Quiet()
+    desk, listener = bench(folder, study), listener or Quiet()
     with opened(folder) as database:
-        optimize(Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False), [case])
+        optimize(Job(bench=desk, database=database, probe=probe, listener=listener, interrupted=lambda: False), [case])
     return desk
 
 
@@ -274,10 +274,10 @@ def measured_again(
         usual = replace(measured(plan, 20.0), samples_per_s=own if begun[-1] == 1 else 3300.0, samples_per_s_se=1.0)
         return again(plan, usual) if begun.count(1) > 1 else usual
 
-    watcher = Quiet()
-    desk, known = searched_bench(tmp_path, study, probed, watcher), view(tmp_path)
+    listener = Quiet()
+    desk, known = searched_bench(tmp_path, study, probed, listener), view(tmp_path)
     assert begun.count(1) > 1
-    bests, gained = [event.best for event in watcher.of(ProbeEnded) if event.best], gain(known)
+    bests, gained = [event.best for event in listener.of(ProbeEnded) if event.best], gain(known)
     assert bests[-1].times == (gained and gained.times)
     return known, " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
 
@@ -349,7 +349,7 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
             bench=desk,
             database=database,
             probe=lambda plan, stop: measured(plan, 50.0),
-            watcher=Quiet(),
+            listener=Quiet(),
             interrupted=lambda: False,
         )
         optimize(job, [CASE])

@@ -1,11 +1,13 @@
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.count import Flag, Signature, TrainingCounts
+from tuner.count.signature import Shares
 from tuner.drafting.asking import check_search_options, flags_to_search, search_lines
 from tuner.drafting.draft import growth_limit
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed
@@ -213,6 +215,30 @@ def test_another_batch_is_usual_where_the_command_has_no_usual_flag() -> None:
 def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
     (one,) = found("train.py --batch-size={batch_size}", "batch_size=32,64").values()
     assert (one.current, one.first) == (None, 32)
+
+
+def test_a_variable_of_workers_is_the_example() -> None:
+    known = Known(words=["train.py"], env={"BATCH": "8", "WORKERS": "0"}, cores=4)
+    with pytest.raises(StudyError, match="such as --search WORKERS=0,2,4,8"):
+        flags_to_search(known, ())
+
+
+@pytest.mark.parametrize(("name", "way"), [("batch", r"type \{batch\}"), ("BATCH", "environment, write BATCH=VALUE")])
+def test_what_is_no_flag_of_the_script_may_be_a_word_or_a_variable(name: str, way: str) -> None:
+    known = Known(words=["train.py", "8"], cores=4, flags=(Flag(names=("workers",), value="0"),), knows_all=True)
+    with pytest.raises(StudyError, match=way):
+        flags_to_search(known, [f"{name}=8,16"])
+
+
+@pytest.mark.parametrize(("passes", "why"), [(0, "waits for data 1.0 %"), (None, "no loader")])
+def test_workers_that_would_gain_nothing_are_said_to_be_left_out(passes: int | None, why: str) -> None:
+    shares = Shares(data=0.01, evaluation=0.0, saves=0.0)
+    training = replace(counted(), shares=shares, passes=passes)
+    known = Known(words=shlex.split("train.py --batch-size 8 --num-workers 0"), cores=4, training=training)
+    told: list[str] = []
+    assert [flag.parameter for flag in flags_to_search(known, (), say=told.append)] == ["batch_size"]
+    assert why in told[0]
+    assert "num-workers is not searched" in told[0]
 
 
 def counted(*, ranks: int = 1, micro_batches: float = 1.0, normed: float | None = None) -> TrainingCounts:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from optuna import Study
 from tests_filled import frame
 
+from tuner.cli.case_tables import front_tables
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case, pareto
 
@@ -65,6 +66,19 @@ def test_a_config_tried_cold_is_judged_by_that_alone(database: "FilledDatabase")
     assert fronts(database) == {"add_pi_plus": [3, 2]}
     database.add(case, {"num_envs": 32}, status="hang", digest="32")
     assert fronts(database) == {"add_pi_plus": [3]}
+
+
+def test_the_terminal_shows_how_many_times_as_fast_as_the_default_a_member_is_with_the_error(
+    database: "FilledDatabase",
+) -> None:
+    default = {"num_envs": 8, "agent_variant": "default"}
+    case = database.case("add_pi_plus", objective=BOTH, defaults=[default])
+    for config, util_pct, speed in ((default, 70.0, 100.0), ({**default, "agent_variant": "hiutil"}, 60.0, 200.0)):
+        speeds: dict[str, Any] = {"digest": str(speed), "samples_per_s": speed, "samples_per_s_se": 3.0}
+        database.add(case, config, utils=(util_pct, util_pct), **speeds)
+    (table,) = front_tables(reader(database))
+    (times,) = (column for column in table.columns if column.header == "times default")
+    assert list(times.cells) == ["1.00", "2.00 ± 0.07"]
 
 
 def test_a_member_measured_cold_several_times_shows_the_means(database: "FilledDatabase") -> None:

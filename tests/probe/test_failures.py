@@ -144,13 +144,23 @@ def test_a_trainer_that_says_nothing_is_pointed_to_report(end: ProbeEnd, over: s
     assert "`report()`" in (failure.kind.remedy or "")
 
 
+@pytest.mark.parametrize("lines", [(), ("epoch 1 of 9", "epoch 2 of 9", "epoch 3 of 9")])
+def test_a_counted_trainer_that_ends_without_a_step_has_crashed_whatever_it_prints(lines: Sequence[str]) -> None:
+    watch = Watch(ProbeSpec(), ProgressReader(LinePatterns(), 0.0), 1)
+    watch.feed([OutputLine(t_s=1.0, text=line) for line in lines])
+    failure = watch.failure(ProbeEnd.EXITED, exit_code=0, is_counted=True)
+    assert failure is not None
+    assert (failure.kind, failure.rule) == (FailureKind.CRASH, "incomplete")
+
+
 def test_a_trainer_that_dies_without_a_word_has_crashed() -> None:
     failure = named(end=ProbeEnd.EXITED, exit_code=3)
     assert (failure.kind, failure.detail) == (FailureKind.CRASH, "exit code 3: no output")
 
 
 def test_a_hang_shows_what_was_said_last() -> None:
-    assert named(lines=["iter 2"], end=ProbeEnd.HANG).detail == "no new iteration; the last line: iter 2"
+    detail = named(lines=["iter 2"], end=ProbeEnd.HANG).detail
+    assert detail == "no new iteration for 120 s (see probe.silence_seconds); the last line: iter 2"
 
 
 LONG = "9" * 5000

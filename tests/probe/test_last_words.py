@@ -35,6 +35,8 @@ def test_the_last_exception_is_quoted_or_else_the_last_line() -> None:
         (["AssertionError"], "AssertionError"),
         (['  File "a.py", line 7, in run', "AssertionError"], "AssertionError in a.py, line 7"),
         (["loading", "Segmentation fault "], "Segmentation fault"),
+        (["| Train_Return | 6.72 |", "---------------"], "| Train_Return | 6.72 |"),
+        (["\\o/"], "\\o/"),
         ([], "no output"),
     ]:
         assert words_of(lines) == words

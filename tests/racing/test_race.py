@@ -77,7 +77,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     study = spec()
     with opened(tmp_path / "demo") as database:
         yield Job(
-            bench=bench(tmp_path, study), database=database, probe=trains, watcher=Quiet(), interrupted=lambda: False
+            bench=bench(tmp_path, study), database=database, probe=trains, listener=Quiet(), interrupted=lambda: False
         )
 
 
@@ -135,6 +135,13 @@ def test_a_run_that_trained_long_enough_is_whole_however_short_its_window(job: J
     places = raced(replace(job, probe=short), Memory(), total_s=160.0)
     assert not any(place.failure for place in places)
     assert {plan.slot.limits.window_seconds for plan in plans} == {2.5, 5.0}
+
+
+def test_a_run_that_is_shorter_than_an_iteration_compares_nothing_and_stops_the_race(job: Job) -> None:
+    runs = Memory()
+    with pytest.raises(TrainerError, match=r"an iteration of num_envs=64 .* took 10 s, and a run trains for 9 s; give"):
+        raced(job, runs, total_s=144.0)
+    assert not runs.made
 
 
 def test_no_run_begins_that_the_time_is_too_short_for(job: Job) -> None:

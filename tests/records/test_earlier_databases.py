@@ -112,7 +112,7 @@ def test_the_real_search_goes_on_and_soon_ends(real: Path, tmp_path: Path) -> No
         variables={},
     )
     database = Database(f"sqlite:///{real}")
-    job = Job(bench=bench, database=database, probe=usual, watcher=Quiet(), interrupted=lambda: False)
+    job = Job(bench=bench, database=database, probe=usual, listener=Quiet(), interrupted=lambda: False)
     outcomes = optimize(job, select(bench.trainer.cases(), spec.cases))
     database.close()
     assert [one.case.name for one in outcomes] == ["add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo"]

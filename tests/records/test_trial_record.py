@@ -74,7 +74,7 @@ def test_what_earlier_versions_counted_beside_a_probe_is_ignored() -> None:
 def test_what_is_written_of_a_trial_is_read_back() -> None:
     probe = ProbeRecord(config={"num_envs": 8}, digest="d", status="ok", warm=True, total_s=3.0)
     trial = read(attributes(probe, retry=True, error=0.5))
-    assert (trial.probe, trial.retry, trial.error, trial.config, trial.launch) == (
+    assert (trial.probe, trial.retry, trial.error, trial.config, trial.launch_key) == (
         probe,
         True,
         0.5,

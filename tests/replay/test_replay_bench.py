@@ -42,18 +42,18 @@ def study_file(folder: Path, **changes: Any) -> str:
 def searched(
     made: "Made", bench: Workbench, folder: Path, *, recover: bool = False
 ) -> tuple[CaseOutcome, Quiet, ReplayedProber]:
-    prober, watcher = ReplayedProber(made.table, *bench.spec.objectives), Quiet()
+    prober, listener = ReplayedProber(made.table, *bench.spec.objectives), Quiet()
     with opened(folder) as database:
         job = Job(
             bench=bench,
             database=database,
             probe=prober,
-            watcher=watcher,
+            listener=listener,
             interrupted=lambda: False,
             open_session=lambda: prober.open_session,
         )
         (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, bench.trainer.cases())
-    return outcome, watcher, prober
+    return outcome, listener, prober
 
 
 def test_space_case_and_devices_are_the_table_s(made: "Made", tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_unknown_objective_is_refused(made: "Made", tmp_path: Path) -> None:
 def test_a_search_over_booleans_fractions_and_dotted_names_is_exported(kinds: "Made", tmp_path: Path) -> None:
     search = {"sampler": "gain", "trials": 9}
     bench = replay_bench(kinds.table, study_file(tmp_path, space=KINDS, trainer=KINDS_TRAINER, search=search))
-    outcome, watcher, _ = searched(kinds, bench, tmp_path)
+    outcome, listener, _ = searched(kinds, bench, tmp_path)
     assert outcome.ending in {Ending.EXHAUSTED, Ending.TARGET}
     best = best_of(tmp_path, CASE.name, "search")
     assert best.config["num_envs"] == 16  # the workers change less than the error, so the default's count is kept
@@ -105,7 +105,7 @@ def test_a_search_over_booleans_fractions_and_dotted_names_is_exported(kinds: "M
     trials = read_tables(tmp_path / "out")["trials"]
     assert set(trials["headless"]) <= {False, True}
     assert set(trials["agent.lr"].dropna()) <= {0.01, 0.1}
-    assert len(trials) == len(watcher.told_status)
+    assert len(trials) == len(listener.told_status)
 
 
 def test_the_table_is_a_trainer_and_a_source(made: "Made", tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_no_sampler_asks_a_table_for_what_it_lacks(
     holes = replace(made, table=with_holes(made.table))
     space = {"num_envs": {"ladder": [7]}, "pruner_patience": {"choices": [3, 2]}}
     study = study_file(tmp_path, search={"trials": 60, "sampler": sampler}, space=space, **changes)
-    outcome, watcher, _ = searched(holes, replay_bench(holes.table, study), tmp_path)
+    outcome, listener, _ = searched(holes, replay_bench(holes.table, study), tmp_path)
     assert outcome.ending is Ending.EXHAUSTED
-    assert all(holes.table.find(config) for config in watcher.launched)
-    assert set(watcher.told_status) <= {"ok", "pruned", "gpu_oom"}
+    assert all(holes.table.find(config) for config in listener.launched)
+    assert set(listener.told_status) <= {"ok", "pruned", "gpu_oom"}
     assert view(tmp_path, "walk", "search").best or changes  # a constraint needs the default of its rung
 
 
@@ -173,18 +173,18 @@ def test_nor_does_a_recovery_or_a_pareto_study(made: "Made", tmp_path: Path) -> 
     holes = replace(made, table=with_holes(made.table))
     bench = replay_bench(holes.table, study_file(tmp_path, objective="util,samples_per_s", search={"trials": 60}))
     for folder, recover in ((tmp_path / "recovery", True), (tmp_path / "pareto", False)):
-        _, watcher, _ = searched(holes, bench, folder, recover=recover)
-        assert all(holes.table.find(config) for config in watcher.launched)
-        assert set(watcher.told_status) <= {"ok", "gpu_oom"}
+        _, listener, _ = searched(holes, bench, folder, recover=recover)
+        assert all(holes.table.find(config) for config in listener.launched)
+        assert set(listener.told_status) <= {"ok", "gpu_oom"}
         assert view(folder, "walk", "search").front
 
 
 def test_a_study_runs_as_it_would_for_real_and_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:
     bench = replay_bench(made.table, study_file(tmp_path, probe={"min_iterations": 4}))
-    outcome, watcher, prober = searched(made, bench, tmp_path)
+    outcome, listener, prober = searched(made, bench, tmp_path)
     assert outcome.ending is Ending.TARGET
-    assert any(event.confirms for event in watcher.of(ProbeEnded))
-    assert prober.spent_s == pytest.approx(sum(event.seconds for event in watcher.of(ProbeEnded)))
+    assert any(event.confirms for event in listener.of(ProbeEnded))
+    assert prober.spent_s == pytest.approx(sum(event.seconds for event in listener.of(ProbeEnded)))
     best = best_of(tmp_path, "walk", "search")
     assert best.is_warm is False
     assert best.value == pytest.approx(sum(readings(dict(best.config))) / ITERATIONS)

@@ -18,8 +18,9 @@ from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.records.schema import PROBE
 from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, StudyFacts, gather, verdict
+from tuner.report.facts import CaseFacts, StudyFacts, gather, headline, verdict
 from tuner.report.page import render
+from tuner.report.parallel import parallel
 
 CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))
 MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))
@@ -46,7 +47,8 @@ def test_a_study_without_a_finished_trial_says_so(database: FilledDatabase, tmp_
     database.running(begun)
     study = report(database, tmp_path)
     assert [case.missing for case in study.cases] == [("no trial has given a number yet",)] * 2
-    assert [verdict(case) for case in study.cases] == ["No config has run (no_trials)."] * 2
+    assert [verdict(case) for case in study.cases] == ["No trial has ended yet."] * 2
+    assert headline(study) == "0 of 2 begun cases have a best config; 2 without an ended trial."
     assert not any(pictures(case) for case in study.cases)
     assert empty.study_name == "pi_plus/add_pi_plus"
 
@@ -66,6 +68,23 @@ def test_a_case_in_which_everything_failed_shows_why(database: FilledDatabase, t
     assert f"[rank1]: {OOM}\nNCCL teardown" in failed.excerpt
     assert "first line" not in failed.excerpt
     assert facts.out_of_memory == (2048, 4096)
+    assert parallel(facts) is None  # nothing lies beside the axis num_envs
+
+
+def test_a_disturbed_reading_has_one_error_in_the_whole_report(database: FilledDatabase, tmp_path: Path) -> None:
+    case = database.case("add_pi_plus", defaults=[{"num_envs": 128, "batch_size": 128}])
+    for num_envs, util in ((64, 40.0), (128, 30.0)):
+        device = {"device": "cpu:0", "source": "process_cpu", "window_s": 20.0, "delayed_mean_pct": 50.0}
+        metrics = {"min_avg_util": util, "min_avg_util_se": 1.0}
+        config = {"num_envs": num_envs, "batch_size": num_envs}
+        database.add(case, config, utils=(util,), metrics=metrics, devices=[device])
+    study = report(database, tmp_path)
+    page = render(study, form="html", commands={})
+    assert page.count("40.0 ± 28.3") == 3  # it may be 80: in tables, sentences, and beside the line of the trial
+    assert "Utilisation +10.0 ± 35.4 percentage points" in page
+    assert "± 1.0" not in page
+    (bars,) = [picture.data[0]["error_y"]["array"] for picture in pictures(only(study)) if picture.name == "history"]
+    assert bars == pytest.approx([28.3, 21.2], abs=0.1)
 
 
 def test_logs_that_are_gone_are_named(database: FilledDatabase, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
     (drawn,) = [one for one in pictures(raced) if one.name == "race"]
     assert [trace["name"] for trace in drawn.data] == ["num_envs=128"] * 2 + ["num_envs=64"] * 2
     assert [trace["showlegend"] for trace in drawn.data] == [True, False, True, False]
-    assert "In the race num_envs=128 learnt most: score 1.833 ± 0.333 after 60 s of training, mean of 2 runs." in (
+    assert "In the race num_envs=128 learnt most: score 1.83 ± 0.33 after 60 s of training, mean of 2 runs." in (
         drawn.caption
     )
 

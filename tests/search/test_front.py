@@ -42,8 +42,8 @@ def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(rea
 def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[TrialRecord]) -> None:
     counted = {tuple(trial.number for trial in one.trials): one for _, one in values_to_compare(readings)}
     expected = set()
-    for launch in {one.launch for one in readings}:
-        same = [one for one in readings if one.launch == launch]
+    for launch in {one.launch_key for one in readings}:
+        same = [one for one in readings if one.launch_key == launch]
         deciding = [one for one in same if not one.warm] or same
         if all(one.values for one in deciding):
             expected.add(tuple(one.number for one in deciding))

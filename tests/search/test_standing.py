@@ -62,7 +62,7 @@ def histories(draw: st.DrawFn) -> list[TrialRecord]:
 def test_the_best_has_the_highest_mean_of_its_cold_readings(readings: list[TrialRecord]) -> None:
     means = []
     for launch in "abcd":
-        cold = [one.values or None for one in readings if one.launch == launch and not one.warm]
+        cold = [one.values or None for one in readings if one.launch_key == launch and not one.warm]
         if cold and None not in cold:
             means.append(fmean(values[0] for values in cold if values))
     found = best(readings)
@@ -157,7 +157,7 @@ def test_no_best_is_beaten_in_both_by_a_config_measured_in_the_same_way(
     cold, warm = cold_and_warm(trials)
     way = warm if found.best.is_warm else cold
     for other in way.values():
-        if other.launch in cold and found.best.is_warm:
+        if other.launch_key in cold and found.best.is_warm:
             continue  # the plain command has measured it, and decides
         assert not (other.value > found.best.value and (other.samples_per_s or 0) > (found.best.samples_per_s or 0))
     assert (found.unconfirmed is not None) >= found.best.is_warm

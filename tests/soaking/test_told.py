@@ -25,7 +25,7 @@ def test_the_study_avoids_the_config_that_ran_out_and_all_that_need_as_much(tmp_
     study = spec(space={"num_envs": {"ladder": [64, 32, 16]}}, search={"trials": 3, "sampler": "random"})
     with opened(tmp_path / "demo") as database:
         job = Job(
-            bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
+            bench=bench(tmp_path, study), database=database, probe=busy, listener=Quiet(), interrupted=lambda: False
         )
         optimize(job, [CASE])
         assert best(tmp_path / "demo").config == {"num_envs": 64}
@@ -50,7 +50,7 @@ def test_no_larger_config_is_named_where_the_hosts_memory_ran_out(
     study = spec(space={"num_envs": {"ladder": [64, 32, 16]}}, search={"trials": 3, "sampler": "random"})
     with opened(tmp_path / "demo") as database:
         job = Job(
-            bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
+            bench=bench(tmp_path, study), database=database, probe=busy, listener=Quiet(), interrupted=lambda: False
         )
         optimize(job, [CASE])
         optimize(replace(job, purpose=soak_purpose(job.bench, 15.0, WholeTraining.of(job.bench, 1.0))), [CASE])

@@ -81,7 +81,7 @@ def bounded(bench: Workbench, most: int, *only: str) -> Workbench:
 
 
 class Quiet:
-    """A watcher that remembers the events."""
+    """A listener that remembers the events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

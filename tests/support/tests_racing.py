@@ -32,7 +32,7 @@ def searched(folder: Path, *, rungs: list[int], variants: list[str]) -> StudyRea
 
     with opened(folder / "demo") as database:
         job = Job(
-            bench=bench(folder, study), database=database, probe=probe, watcher=Quiet(), interrupted=lambda: False
+            bench=bench(folder, study), database=database, probe=probe, listener=Quiet(), interrupted=lambda: False
         )
         optimize(job, [WALK])
     return reader(folder / "demo")

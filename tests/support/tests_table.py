@@ -174,17 +174,17 @@ def recorded(
     """Record a case, or continue its recording, and write its table into `folder`."""
     desk = recording_bench(workbench(folder, chosen or study()))
     recording = plan_recording(desk, CASE, count)
-    watcher = Quiet()
+    listener = Quiet()
     with opened(folder) as database:
         job = Job(
             bench=desk,
             database=database,
             probe=prober,
-            watcher=watcher,
+            listener=listener,
             interrupted=interrupted,
             open_session=lambda: prober.open_session,
         )
         ((_, outcome),) = record_cases(job, [recording])
         assert outcome is not None
     export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder)
-    return outcome, watcher
+    return outcome, listener

@@ -232,7 +232,7 @@ def test_a_best_that_only_sessions_have_measured_is_not_verified(bed: Bed) -> No
 
 def test_a_search_that_goes_on_says_what_has_changed(bed: Bed) -> None:
     quiet, other = Quiet(), STUDY.model_copy(update={"name": "other"})
-    job = replace(bed.job, bench=replace(bed.job.bench, spec=other), watcher=quiet)
+    job = replace(bed.job, bench=replace(bed.job.bench, spec=other), listener=quiet)
     older = {**bed.job.bench.facts, "cores": "999", "driver": "550"}
     bed.change = lambda result: replace(result, host=older)
     optimize(replace(job, trials=1), [CASE])

@@ -132,11 +132,9 @@ def _front_table(case: export.CaseView) -> Table:
     heads = [FRONT_COLUMNS.get(column, column) for column in columns]
     table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for member, row in zip(case.front, rows, strict=True):
-        table.add_row(
-            f"#{member.trial}",
-            export.in_words(member.trials[-1].config),
-            *(_cell(row.get(column)) for column in columns),
-        )
+        row["samples_per_s_vs_default"] = export.speed_in_defaults(case, member)
+        cells = (_cell(row.get(column)) for column in columns)
+        table.add_row(f"#{member.trial}", export.in_words(member.trials[-1].config), *cells)
     return table
 
 

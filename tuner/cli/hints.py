@@ -6,6 +6,7 @@ The ladder of a study is the parameter whose larger values, its rungs, need more
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,23 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
+from tuner.devices.cpu import CpuSource
 from tuner.export import Topic
-from tuner.probe import number_of
+from tuner.probe import number_of, other_tuners
 from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, is_known, key_warnings, literal_line, unmatched
+from tuner.study import (
+    LADDER,
+    PATIENCE,
+    Case,
+    Parameter,
+    Value,
+    grouped,
+    is_known,
+    key_warnings,
+    literal_line,
+    unmatched,
+)
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -35,6 +48,9 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     memory_mib = bench.spec.environment.memory_mib
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
+    if isinstance(bench.source, CpuSource) and (others := other_tuners()):  # on a card, `obstacles` names the others
+        pids = ", ".join(map(str, others))
+        console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
     console.print(f"database {shown(url)}")
     if len(bench.spec.objectives) > 1:
         console.print("the best are a Pareto front, and no probe is pruned")
@@ -71,10 +87,22 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
     return f"{cause}; {export.remedy(outcome.failure.kind, outcome.case.name)}"
 
 
-def notes_beside_table(rows: Iterable[export.CaseSummary]) -> list[str]:
-    """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    texts = ((row.case, "; ".join(map(str, export.beside_table(row)))) for row in rows)
-    return export.merged_lines((case, text) for case, text in texts if text)
+def notes_beside_table(rows: Iterable[export.CaseSummary]) -> list[tuple[str, str]]:
+    """Return what a table of cases does not show: pairs of a case's name and a text."""
+    return [(row.case, str(finding)) for row in rows for finding in export.beside_table(row)]
+
+
+def lines_by_case(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield texts below the names of their cases, and at last each text of several cases in a line with their names.
+
+    Args:
+        texts: Pairs of a case's name and a text.
+    """
+    cases_of = {text: {case for case, _ in pairs} for text, pairs in grouped(texts, itemgetter(1)).items()}
+    for case, pairs in grouped(texts, itemgetter(0)).items():
+        own = [f"  {text}" for _, text in pairs if len(cases_of[text]) == 1]
+        yield from [f"{case}:", *own] if own else []
+    yield from export.merged_lines(pair for pair in texts if len(cases_of[pair[1]]) > 1)
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.CaseSummary]) -> Iterator[str]:

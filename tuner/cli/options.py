@@ -243,11 +243,13 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
 
     It prints text as it is, without control characters: no `[red]` is a colour, and no `:100:` of a trainer's line an
     emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
-    console on `stderr` leaves stdout to a document.
+    console on `stderr` leaves stdout to a document. In a notebook, too, it prints text, because rich's own form for it
+    needs ipywidgets.
     """
     if isinstance(sys.stdout, TextIOWrapper):  # not where tests replace it
         sys.stdout.reconfigure(errors="replace")
-    console = _PlainConsole(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "force_jupyter": False}
+    console = _PlainConsole(**plain, quiet=quiet, stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 80
     console.width = max(console.width, 20)  # a narrower terminal breaks the lines itself; some say 0

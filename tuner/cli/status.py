@@ -4,10 +4,10 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.hints import notes_beside_table, script_of_best
+from tuner.cli.hints import lines_by_case, notes_beside_table, script_of_best
 from tuner.errors import TunerError
-from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
-from tuner.running.event_lines import auto_line
+from tuner.export import StudyReader, at_its_end, connect, export_study, findings, merged_lines, reading
+from tuner.running.event_lines import auto_text
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import Case, StudySpec, select
 from tuner.trainers.registry import open_trainer
@@ -95,18 +95,18 @@ def status(
             | {"rungs": case.facts.rungs, "batch": case.facts.batch, "ended": case.facts.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
-        options.print_document({"study": spec.name, "cases": cases, "notes": notes_beside_table(rows)})
+        options.print_document({"study": spec.name, "cases": cases, "notes": merged_lines(notes_beside_table(rows))})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
-    lines = [auto_line(name, "the ladder", kept.rungs) for name, kept in facts if kept.rungs]
-    lines += [auto_line(name, "the batch size", (), str(kept.batch)) for name, kept in facts if kept.batch]
-    lines += [f"{name}: {at_its_end(kept.ended)}" for name, kept in facts if kept.ended]
-    lines += notes_beside_table(rows)
-    if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with
-        lines.append(script_of_best(study, devices=None, storage=storage, runs=runs))
-    for line in lines:
+    texts = notes_beside_table(rows)
+    texts += [(name, at_its_end(kept.ended)) for name, kept in facts if kept.ended]
+    texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in facts if kept.rungs]
+    texts += [(name, auto_text("the batch size", (), str(kept.batch))) for name, kept in facts if kept.batch]
+    for line in lines_by_case(texts):
         console.print(line)
+    if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with
+        console.print(script_of_best(study, devices=None, storage=storage, runs=runs))
 
 
 def export(

@@ -76,8 +76,8 @@ def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") 
     chosen = chosen_cases(bench, cases)
     if len(chosen) != 1:
         known = ", ".join(case.name for case in chosen)
-        stop_requested = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {stop_requested} means {known}; name one with --cases")
+        named = " ".join(cases or ()) or "the study"
+        raise StudyError(f"{what} is about one case, and {named} means {known}; name one with --cases")
     return chosen[0]
 
 
@@ -237,7 +237,7 @@ def at_work(
     screen = screen or open_screen(console)
     has_measured = False
 
-    def watch(event: Event) -> None:
+    def listen(event: Event) -> None:
         """Show an event, and note whether a probe has ended."""
         nonlocal has_measured
         has_measured = has_measured or isinstance(event, ProbeEnded)
@@ -247,10 +247,12 @@ def at_work(
         with (
             interruptible(console, led=led) as interrupted,
             closing(screen),
-            open_job(bench, url, prober, watcher=watch, interrupted=interrupted.is_set, every_s=screen.every_s) as job,
+            open_job(
+                bench, url, prober, listener=listen, interrupted=interrupted.is_set, every_s=screen.every_s
+            ) as job,
         ):
             keep_study_file(bench)
-            watch(bench.started(cases))
+            listen(bench.started(cases))
             yield job
     except TunerError:
         if has_measured:

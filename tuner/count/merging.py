@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import count, pairwise, takewhile
-from math import inf
+from math import inf, isfinite
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -108,13 +108,14 @@ class Merger:
         flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
         newest = [process.points[-1] for process in self.trainers]
         with_card = [point for point in newest if "alloc_retries" in point]  # the ranks whose allocator is CUDA's
-        batches_name = "loader.batches" if lead.is_fed else "forwards"
+        batches_name, is_apart = "loader.batches" if lead.is_fed else "forwards", last.get("is_apart")
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if flops_are_known else None,
             witness=witness_in_words(witness, by_loader, by_module),
             shares=_shares(lead, witness),
-            micro_batches=_usual_growth(_totals_of_first_steps([lead], batches_name)) or None,
+            # two networks that are trained in turn, as in a GAN, add up no batches
+            micro_batches=None if is_apart else _usual_growth(_totals_of_first_steps([lead], batches_name)) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
@@ -161,6 +162,7 @@ class Merger:
         precision = lead.points[-1].get("precision", {})
         # ranks that share their samples have parts of the model; a single rank may have shards of it
         is_split = len(group) > 1 or bool(start.get("is_split"))
+        losses = () if precision.get("scaled") else _losses(self._groups)  # a scaler multiplies the losses
         return Signature(
             samples_per_step=samples_per_step,
             sample=lead.points[-1].get("form", ""),
@@ -173,7 +175,9 @@ class Merger:
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=_precision_in_words(start, precision),
             normed=self._samples_of_batch_norm(start),
-            losses=() if precision.get("scaled") else _losses(self._groups),  # a scaler multiplies the losses
+            copies=lead.points[-1].get("loader.copies", 1) if lead.is_fed else 1,
+            losses=tuple(takewhile(isfinite, losses)),
+            diverges=not all(map(isfinite, losses)),
         )
 
     def _samples_of_batch_norm(self, start: Mapping[str, Any]) -> float | None:

@@ -11,7 +11,17 @@ from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting, words_of_value
-from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
+from tuner.drafting.searches import (
+    Known,
+    Role,
+    SearchedFlag,
+    as_switch,
+    balanced,
+    no_proposal,
+    proposed,
+    unsearched_workers,
+    with_sizes,
+)
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
 
@@ -55,6 +65,8 @@ def flags_to_search(
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
         if not chosen and not known.launch:  # a launch has a space of its own
             raise StudyError(no_proposal(known))
+    if not options and (line := unsearched_workers(known)):
+        say(line)
     return balanced(known, chosen)
 
 
@@ -190,8 +202,10 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     if is_unknown and known.knows_all:
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
-        variable = f"; for a variable, write {flag}=VALUE before the command" if flag.isupper() else ""
-        raise StudyError(f"{text}: the script has no flag {flag}; {_did_you_mean(flag, names) or read}{variable}")
+        # what else the person may mean: a variable of the shell, or a word such as `train.py fit 32`
+        variable = f"for a variable that the script reads from its environment, write {flag}=VALUE before the command"
+        way = variable if flag.isupper() else f"for a word without a flag, type {{{as_parameter(flag)}}} in its place"
+        raise StudyError(f"{text}: the script has no flag {flag}; {_did_you_mean(flag, names) or f'{read}; {way}'}")
     return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 

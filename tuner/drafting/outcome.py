@@ -55,10 +55,10 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
-    own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
+    own = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(own, view)}{_share_of_peak_in_words(own)}"
     # the command stays as it is, because its own config is the best, or speeds are unknown
-    is_own_best = own is not None and own.launch == best.launch
+    is_own_best = own is not None and own.launch_key == best.launch_key
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     is_best_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
     if is_own_best or not has_speeds or (view.failed_again_text and is_best_slower):
@@ -265,7 +265,7 @@ def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -
         why = f"which config is faster is unknown, because {incomparable}"
     elif view.failed_again_text:
         why = f"{view.failed_again_text}; no other config measured more"
-    elif own is None or own.launch != best.launch:  # another config is the best
+    elif own is None or own.launch_key != best.launch_key:  # another config is the best
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:

@@ -402,10 +402,14 @@ def no_proposal(known: Known) -> str:
     single = [setting for setting in typed if len(words_of_value(known.words, setting, known.flags)) == 1]
     numbers = [setting for setting in single if setting.value.isdecimal() and int(setting.value) > 0]
     workers = next((flag for flag in known.flags if Role.WORKERS.has(flag.names[0]) and flag.value is None), None)
-    example, named = "FLAG=VALUE,VALUE", "the command has no number; one inside the script cannot be varied"
+    variable = next((name for name, value in known.env.items() if Role.WORKERS.has(name) and value.isdecimal()), None)
+    example = "FLAG=VALUE,VALUE"
+    named = "the command has no number; for one inside the script, let the script read a flag or a variable"
     if workers and known.waits_for_data:
         example = f"{workers.names[0]}=0,2,4,8"
         named = "the script's own number of workers is unknown: list it first"
+    elif variable:
+        example, named = f"{variable}=0,2,4,8", f"{variable}={known.env[variable]} stands before the command"
     elif numbers:
         example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}"
         named = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
@@ -413,6 +417,17 @@ def no_proposal(known: Known) -> str:
         "no flag of the command is known to be worth a search; name at least one, such as "
         f"{option('search')} {example} ({named})"
     )
+
+
+def unsearched_workers(known: Known) -> str:
+    """Return the line that a flag for the loader's workers is not searched, and why; empty where none is left out."""
+    flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
+    workers = next(flags, None)
+    if workers is None or known.waits_for_data or known.training is None or known.training.shares is None:
+        return ""
+    share = f"the training waits for data {100 * known.training.shares.data:.1f} % of its time"
+    why = "the training uses no loader of torch" if known.training.passes is None else share
+    return f"  {workers.names[0]} is not searched: {why}"
 
 
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:

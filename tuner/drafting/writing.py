@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
-from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
+from tuner.count import DIVERGES, ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.command_lines import nodes, script_without_flags
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedProgress
@@ -46,6 +46,8 @@ def first_run_lines(watched: Watched) -> Iterator[str]:
     yield f"understood after {duration(watched.seconds)}:"
     if watched.training:
         yield f"  samples: {counted_in_words(watched.training)}"
+        if watched.training.signature.diverges:
+            yield f"  {DIVERGES}: mend the training first"
     elif printed := watched.printed:
         yield f"  not counted inside the training: {watched.uncounted}"
         yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
@@ -94,7 +96,9 @@ def study_text(
     # the trainer, as `trainer: options:`
     lines = _first_lines(name, draft)
     if watched.training:
-        lines += _count_lines(watched.training, free)
+        # who names sizes of a batch lets it vary; what is proposed varies only where the whole batch stays
+        named = {"batch"} if any(search.changes_learning for search in draft.searches) else set[str]()
+        lines += _count_lines(watched.training, {*free, *named})
     elif watched.printed:
         lines += _progress_lines(watched.printed, watched.uncounted)
     if draft.unset:

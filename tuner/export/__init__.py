@@ -1,6 +1,6 @@
 """Tables, findings and dashboard, read from the study database."""
 
-from tuner.export.case_view import CaseView
+from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.findings import (
     Topic,
     beside_table,
@@ -12,7 +12,7 @@ from tuner.export.findings import (
     result,
 )
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.speed_gain import BestGain, doubts, gain, unseen, whole_training
+from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unseen, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
 from tuner.export.tables import Row, front_row, ladder_of_study, method_summary, race_row, safe_rung
 from tuner.export.wording import (

@@ -153,7 +153,7 @@ class CaseView:
         if not {*self.objectives} <= {"min_avg_util", "min_avg_sm"}:
             return None
         first = fastest(config for config in self.configs if not self.changes_learning(config.config))
-        if first is None or self.best is None or first.launch == self.best.launch:
+        if first is None or self.best is None or first.launch_key == self.best.launch_key:
             return None
         pair = self.comparable_pair(first)
         is_faster = pair is not None and (pair.config.samples_per_s or 0.0) > (pair.best.samples_per_s or 0.0)
@@ -168,13 +168,15 @@ class CaseView:
         best, second = self.best, self.faster_than_busiest
         if best is None or second is None:
             return None
-        runs_of_both = {standing.launch: self.race_by_config.get(standing.launch, ()) for standing in (best, second)}
+        runs_of_both = {
+            standing.launch_key: self.race_by_config.get(standing.launch_key, ()) for standing in (best, second)
+        }
         trained_s = [max((run.seconds for run in runs_that_count(runs)), default=0.0) for runs in runs_of_both.values()]
         seconds = min(trained_s)
         scores = means(runs_of_both, seconds) if seconds else {}
         if len(scores) < 2:
             return None
-        busier, faster = scores[best.launch], scores[second.launch]
+        busier, faster = scores[best.launch_key], scores[second.launch_key]
         lead = lead_of(faster, busier)  # above 0 where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
@@ -195,7 +197,7 @@ class CaseView:
         if standing.is_warm == best.is_warm:
             return ComparablePair(standing, best)
         # the plain command has measured only one of them; sessions may have measured both
-        warm, warm_best = self._warm_standings.get(standing.launch), self._warm_standings.get(best.launch)
+        warm, warm_best = self._warm_standings.get(standing.launch_key), self._warm_standings.get(best.launch_key)
         return ComparablePair(warm, warm_best) if warm and warm_best else None
 
     @cached_property
@@ -215,7 +217,7 @@ class CaseView:
         Of a typed command it is always the first default: the user's own values.
         """
         defaults = {launch_digest(config) for config in self.record.defaults}
-        measured = [standing for standing in self.configs if standing.launch in defaults]
+        measured = [standing for standing in self.configs if standing.launch_key in defaults]
         best_rung = self.rung(self.best.config) if self.best else None
         if not measured or not best_rung or self.record.trainer_name == "command":
             return next(iter(measured), None)
@@ -231,7 +233,7 @@ class CaseView:
         """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
         if self.default is None:
             return None
-        of_default = [trial for trial in self.ended if trial.launch == self.default.launch]
+        of_default = [trial for trial in self.ended if trial.launch_key == self.default.launch_key]
         newest = of_default[-1]
         if newest.probe.failure is None or not is_failure(newest.status):  # an interruption is no failure
             return None
@@ -293,6 +295,14 @@ class CaseView:
         default = self.default_for(config)
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
+    def pair_with_default(self, standing: Standing) -> "ComparablePair | None":
+        """Return the default config of a config's rung and that config, measured alike; None where they were not."""
+        default = launched(self.default_for(standing.config))
+        measured = next((config for config in self.configs if config.config == default), None)
+        if measured is None or why_incomparable(measured.trials, standing.trials):
+            return None
+        return self.comparable_pair(measured, standing)
+
     def vs_default(self, standing: Standing) -> float | None:
         """Return how many times as many samples/s a config makes as the default config of its rung.
 
@@ -300,9 +310,9 @@ class CaseView:
         probes of the default, the mean of the speeds until then counts.
         """
         default = launched(self.default_for(standing.config))
-        if measured := next((config for config in self.configs if config.config == default), None):
-            pair = self.comparable_pair(measured, standing)
-            if pair is None or why_incomparable(measured.trials, standing.trials):
+        if any(config.config == default for config in self.configs):
+            pair = self.pair_with_default(standing)
+            if pair is None:
                 return None
             of_default, config = pair
             default_speeds = [of_default.samples_per_s or 0.0]
@@ -311,7 +321,7 @@ class CaseView:
             pruned = [trial for trial in trials if trial.status == PRUNED]
             # The newest of these decides which readings are compared: those of sessions, or of the plain command.
             is_warm = bool(pruned) and pruned[-1].warm
-            config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
+            config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch_key)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
         return speed / fmean(default_speeds) if speed and any(default_speeds) else None
@@ -330,8 +340,8 @@ class CaseView:
     @cached_property
     def failures(self) -> tuple[TrialRecord, ...]:
         """The newest trial of each config that has failed and was never measured, in the order of the numbers."""
-        measured = {standing.launch for standing in self.configs}
-        newest = {trial.launch: trial for trial in self.ended if trial.launch not in measured}
+        measured = {standing.launch_key for standing in self.configs}
+        newest = {trial.launch_key: trial for trial in self.ended if trial.launch_key not in measured}
         failed = [trial for trial in newest.values() if is_failure(trial.failure)]
         return tuple(sorted(failed, key=lambda trial: trial.number))
 

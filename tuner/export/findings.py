@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from textwrap import shorten
 
 from tuner.export.bound import advice
-from tuner.export.case_view import CaseView
+from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, figure, in_words, merged_lines, relative_to_cwd, remedy, unit, with_error
@@ -89,6 +90,8 @@ def result(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:
+        if row.status == NO_TRIALS:
+            return CaseFinding(topic=Topic.RESULT, text="no trial has ended yet")
         what = "no config that ran is eligible as best" if row.ok else "no config has run"
         return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_remedies(row)))
     value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
@@ -105,13 +108,13 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     """
     if not view.failures:
         return None
-    tried = len({trial.launch for trial in view.ended})
+    tried = len({trial.launch_key for trial in view.ended})
     kinds = Counter(str(trial.failure) for trial in view.failures)
     of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     newest = view.failures[-1]
     log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
     where = f"; log: {relative_to_cwd(log)}" if log.is_file() else ""
-    detail = newest.probe.detail[:200]
+    detail = shorten(newest.probe.detail, 200, placeholder=" …")
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 
 
@@ -166,8 +169,9 @@ def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
         over = " over a whole training" if gain.overall else ""
         times = gain.times and with_error(gain.times, gain.error, 2)
         return f", {times} times{over} {name}{where}" if times else ""
-    points = gain.after - gain.before
-    text = f", {abs(points):.1f} percentage points {'above' if points >= 0 else 'below'} {name}"
+    is_above = gain.after >= gain.before
+    difference = gain.difference(".1f").removeprefix("-")
+    text = f", {difference} percentage points {'above' if is_above else 'below'} {name}"
     if times := row.times_default:
         whose = "its samples/s" if times == gain.times else "the samples/s of the default of the best's rung"
         text += f", at {times:.2f} times {whose}"
@@ -208,7 +212,7 @@ def gain_text(row: CaseSummary) -> str:
     if row.objective in SPEEDS:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
-    points = f"{row.gain.after - row.gain.before:+.1f} percentage points from {row.gain.before:.1f}"
+    points = f"{row.gain.difference('+.1f')} percentage points from {row.gain.before:.1f}"
     return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
 
 

@@ -45,6 +45,15 @@ class BestGain:
         """Whether the best may be no faster, because it is by less than `SURE` standard errors."""
         return self.times is not None and self.error is not None and self.times - SURE * self.error <= 1.0
 
+    def difference(self, form: str) -> str:
+        """Return the difference of the objective, written as `form` says, with its standard error where that hides it.
+
+        The error hides a difference of less than `SURE` standard errors.
+        """
+        difference, error = self.after - self.before, hypot(self.before_error or 0.0, self.after_error or 0.0)
+        hidden = f" ± {error:.1f}" if abs(difference) < SURE * error else ""
+        return f"{difference:{form}}{hidden}"
+
 
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """Return what the best of a case gains over the config `own`; without `own`, over the default of the case.
@@ -54,7 +63,7 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """
     best = view.best
     own = own or view.default
-    if best is None or own is None or own.launch == best.launch:
+    if best is None or own is None or own.launch_key == best.launch_key:
         return None
     if view.unlike_best(own) or view.failed_again_text:
         return None
@@ -78,6 +87,19 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
         in_sessions=pair.best.is_warm and not best.is_warm,
         may_be_slower_later=_saw_first_pass_alone(own, best) and _is_as_fast_without_waits(own, best),
     )
+
+
+def speed_in_defaults(view: CaseView, config: Standing) -> str:
+    """Return how many times as many samples/s a config makes as the default of its rung, with the error, as text.
+
+    Empty where that is unknown; see `CaseView.vs_default`.
+    """
+    times, pair = view.vs_default(config), view.pair_with_default(config)
+    if times is None:
+        return ""
+    is_default = pair is not None and pair.config.launch_key == pair.best.launch_key  # it is once as fast as itself
+    ratio = None if pair is None or is_default else _speed_ratio(pair.best, pair.config, is_speed=False)
+    return with_error(times, ratio and ratio.error, 2)
 
 
 def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:

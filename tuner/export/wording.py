@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from math import floor, log10
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +53,8 @@ def figure(value: float) -> str:
 
 
 def score_text(value: float, error: float | None) -> str:
-    """Return the score of a race as text, with its standard error if that is known."""
-    return figure(value) if error is None else f"{figure(value)} ± {error:.3g}"
+    """Return the score of a race as text; its standard error has two digits if it is known, and the score as many."""
+    return with_error(value, error, max(0, 1 - floor(log10(error)))) if error else figure(value)
 
 
 def _decimals(value: float, error: float | None) -> int:

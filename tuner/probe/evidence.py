@@ -183,8 +183,10 @@ def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
 
     Args:
         causes: The exceptions in the output.
-        lines: The last lines of the output.
+        lines: The last lines of the output. Those without a letter or digit, such as the rule below a table, do not
+            count.
     """
+    lines = [line for line in lines if re.search(r"\w", line)] or lines
     exception = causes.root_cause or causes.consequence
     before_torchrun = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
     is_of_torchrun = exception and "ChildFailedError" in exception.text and len(before_torchrun) < len(lines)

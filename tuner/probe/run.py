@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from tuner.count import DIVERGES, has_started
 from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
@@ -137,6 +138,7 @@ class _Probe:
             oom_kills=oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
+            is_counted=self._plan.is_counted and has_started(self._plan.slot.counts),
         )
         failure = failure or idle_device(result, self._plan.slot.devices)  # what the output shows comes first
         return replace(self._failed(result, failure) if failure else result, stopped=why)
@@ -231,6 +233,7 @@ class _Probe:
         steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
+        diverges = self._watch.training is not None and self._watch.training.signature.diverges
         price = self._plan.slot.price_per_hour
         per_price = speed.times(HOUR_S / price) if speed and price is not None else None
         return replace(
@@ -252,7 +255,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(summaries.notes(window, shares, devices, doubt)),
+            notes=(*summaries.notes(window, shares, devices, doubt), *([DIVERGES] if diverges else [])),
         )
 
     def _without_window(self, total_s: float) -> ProbeResult:

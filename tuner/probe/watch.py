@@ -197,6 +197,7 @@ class Watch:
         oom_kills: int = 0,
         lost: str | None = None,
         in_session: bool = False,
+        is_counted: bool = False,
     ) -> Failure | None:
         """Return why the probe failed; None when its window counts.
 
@@ -208,6 +209,7 @@ class Watch:
             oom_kills: the number of processes that the kernel killed for lack of memory during the probe.
             lost: why the devices can no longer be read; None if they can.
             in_session: whether a session served the probe.
+            is_counted: whether the trainer's Python counts steps, whatever it prints.
         """
         if end is ProbeEnd.INTERRUPTED:
             return STOPPED
@@ -232,7 +234,9 @@ class Watch:
         if oom_kills and (shown is None or shown.rule == KILLED):  # by its count, the kernel has killed it
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         is_silent = self._first_line_s is None and not in_session
-        without_progress = self._without_progress(end, finished, is_silent)
+        # a counted trainer that ends without a step was understood: its data may be fewer than a batch
+        has_no_step = finished and is_counted and not self._reader.patterns.patterns
+        without_progress = None if has_no_step else self._without_progress(end, finished, is_silent)
         return shown or without_progress or self._unexplained(end, exit_code, missing)
 
     def _without_progress(self, end: ProbeEnd, finished: bool, is_silent: bool) -> Failure | None:
@@ -278,7 +282,10 @@ class Watch:
         rank = None
         match end:
             case ProbeEnd.HANG:
-                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration; {last_line}"
+                limit = ""
+                if reached is not None and not self._median_iteration_s():  # else as long as a few usual iterations
+                    limit = f" for {self._limits.silence_seconds:.0f} s (see probe.silence_seconds)"
+                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration{limit}; {last_line}"
             case ProbeEnd.ENOUGH:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:

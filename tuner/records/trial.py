@@ -168,7 +168,7 @@ class TrialRecord:
     """UTC, naive."""
 
     @property
-    def launch(self) -> str:
+    def launch_key(self) -> str:
         """The launch key, which is equal for trials of the same config."""
         return self.probe.digest or launch_digest(self.config)
 
@@ -224,6 +224,11 @@ class TrialRecord:
     def total_s(self) -> float | None:
         """The seconds that the probe took."""
         return _number(self.probe.total_s)
+
+    @property
+    def widened_error(self) -> float | None:
+        """The standard error of `value` to print: wider than `error` if other programs disturbed the reading."""
+        return widened(self.value or 0.0, self.error, possible_loss(self.probe.devices))
 
     @property
     def samples_per_s(self) -> float | None:

@@ -158,7 +158,7 @@ def _config_series(
         *([point.samples_per_s for point in points], [point.value for point in points], name),
         hover="%{text}",
         text=[_hover_text(point) for point in points],
-        error_y=error_bars(point.error for point in points),
+        error_y=error_bars(point.widened_error for point in points),
         mode=mode,
         marker=marker_style(colour, size=size, symbol=symbol),
         line={"color": colour, "width": 1.5},
@@ -170,7 +170,7 @@ def _hover_text(point: Standing) -> str:
     of_several = f", mean of {point.readings}" if point.readings > 1 else ""
     of_several += ", in a session" if point.is_warm else ""
     speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""
-    measured = escaped(f"#{point.trial} {with_error(point.value, point.error)}{of_several}{speed}")
+    measured = escaped(f"#{point.trial} {with_error(point.value, point.widened_error)}{of_several}{speed}")
     return f"{measured}<br>{escaped(in_words(point.config))}"
 
 
@@ -198,7 +198,7 @@ def history(case: CaseFacts) -> Picture | None:
     values = [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
     labels = [escaped(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
-    bars = error_bars(trial.error for trial in trials)
+    bars = error_bars(trial.widened_error for trial in trials)
     marker = marker_style(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
     data = [trace(times, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)]
     # the line of the highest value, the star of the best, and the level of the default

@@ -102,7 +102,7 @@ class CaseFacts:
     points: tuple[Standing, ...]
     """The measured configs, the best objective first."""
     front: frozenset[str]
-    """The eligible configs that no other one beats in both the objective and samples/s, by `Standing.launch`."""
+    """The eligible configs that no other one beats in both the objective and samples/s, by `Standing.launch_key`."""
     steps: tuple[SearchStep, ...]
     out_of_memory: tuple[int, ...]
     """The rungs that ran out of device memory."""
@@ -118,11 +118,11 @@ class CaseFacts:
 
     def is_best(self, point: Standing) -> bool:
         """Return whether a measured config is the best."""
-        return self.view.best is not None and point.launch == self.view.best.launch
+        return self.view.best is not None and point.launch_key == self.view.best.launch_key
 
     def on_front(self, point: Standing) -> bool:
         """Return whether no other eligible config beats a measured config in both the objective and samples/s."""
-        return point.launch in self.front
+        return point.launch_key in self.front
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,10 +199,10 @@ def _case_facts(view: export.CaseView, folder: Path) -> CaseFacts:
         view=view,
         summary=export.summary(view),
         points=measured,
-        front=frozenset(point.launch for point in undominated_in_value_and_speed(measured)),
+        front=frozenset(point.launch_key for point in undominated_in_value_and_speed(measured)),
         steps=all_steps,
         out_of_memory=tuple(sorted(rung for rung in too_large if rung is not None)),
-        first_best=next((step for step in all_steps if best and step.trial.launch == best.launch), None),
+        first_best=next((step for step in all_steps if best and step.trial.launch_key == best.launch_key), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
@@ -247,10 +247,10 @@ def result(case: CaseFacts) -> Headline:
     if case.view.changes_learning(best.config):
         of_best.append("this changes what is learnt")
     name = case.view.default_name
-    value = f"{objective} {export.figure(best.value)}"
+    value = f"{objective} {export.with_error(best.value, best.widened_error)}"
     if default is None:
         return Headline(value, paragraph([f"{name} was not measured", *of_best]))
-    if default.launch == best.launch:  # the same config
+    if default.launch_key == best.launch_key:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
     sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
     if case.summary.gain is None:
@@ -273,8 +273,9 @@ def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline
         return Headline(text, f"{export.with_error(gain.times, gain.error, 2)} times {name}")
     metric, is_percent = PERCENT.get(objective, objective), objective in PERCENT
     text = f"{metric} {gain.before:.1f} → {gain.after:.1f}{' %' if is_percent else ''}"
-    if gain.in_sessions:  # the plain command's value of the best is another one
-        text = f"{metric} {gain.after - gain.before:+.1f}{' percentage points' if is_percent else ''}"
+    difference = gain.difference("+.1f")
+    if gain.in_sessions or "±" in difference:  # the plain command's value of the best is another one, or hardly known
+        text = f"{metric} {difference}{' percentage points' if is_percent else ''}"
     return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
 
 
@@ -283,14 +284,17 @@ PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
 
 
 def headline(study: StudyFacts) -> str:
-    """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
+    """Return how many of the trainable cases have a best, how many have none, and how many are at their beginning."""
     with_best = sum(case.summary.best is not None for case in study.cases)
     begun, waiting = len(study.cases), study.waiting
     total = begun + len(waiting or ())
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
     have = "cases have" if total > 1 else "case has"
     text = f"{with_best} of {total} {kind} {have} a best config"
-    without_best = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    unended = sum(case.summary.status == export.NO_TRIALS for case in study.cases)
+    tried = begun - with_best - unended
+    without_best = [f"{tried} tried without success"] if tried else []
+    without_best += [f"{unended} without an ended trial"] if unended else []
     without_best += [f"{len(waiting)} not begun"] if waiting else []
     return f"{text}; {', '.join(without_best)}." if without_best else f"{text}."
 

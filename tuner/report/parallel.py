@@ -32,7 +32,7 @@ class Parallel:
 
 
 def parallel(case: CaseFacts) -> Parallel | None:
-    """Return the picture of a case's trials; None where there are fewer than two."""
+    """Return the picture of a case's trials; None where there are fewer than two trials or axes."""
     trials = [trial for trial in case.view.trials if trial.state != RUNNING and trial.config]
     if len(trials) < 2:
         return None
@@ -44,9 +44,11 @@ def parallel(case: CaseFacts) -> Parallel | None:
         axes.append(_result_axis("samples/s", [trial.samples_per_s for trial in trials]))
     kinds = ["ok" if trial.status == OK else "failed" for trial in trials]
     for place, trial in enumerate(trials):
-        if case.view.best and trial.launch == case.view.best.launch:
+        if case.view.best and trial.launch_key == case.view.best.launch_key:
             kinds[place] = "best"
     with_several_values = [axis for axis in axes if len(axis.ticks) > 1]
+    if len(with_several_values) < 2:
+        return None
     return Parallel(axes=with_several_values, kinds=kinds, words=list(map(_hover_text, trials)))
 
 
@@ -82,5 +84,5 @@ def _result_axis(name: str, values: Sequence[float | None]) -> Axis:
 
 def _hover_text(trial: TrialRecord) -> str:
     """Return what is shown of a trial while the pointer is on its line."""
-    value = "" if trial.value is None else f" {with_error(trial.value, trial.error)}"
+    value = "" if trial.value is None else f" {with_error(trial.value, trial.widened_error)}"
     return f"#{trial.number} {trial.status}{value}: {in_words(launched(trial.config))}"

@@ -249,7 +249,7 @@ class StudyEnded(Event):
     """The command line to copy, in shell quoting; None where a typed command stays as it is, and for other studies."""
 
 
-Watcher = Callable[[Event], None]
+Listener = Callable[[Event], None]
 """Gets every event of a running study, for example to show it."""
 
 
@@ -336,7 +336,7 @@ class CaseOutcome:
 
     @property
     def event(self) -> CaseEnded:
-        """The event by which watchers hear of this outcome."""
+        """The event by which listeners hear of this outcome."""
         return CaseEnded(
             case=self.case.name, ending=self.ending, probed=self.probed, confirmed=self.confirmed, why=self.why
         )

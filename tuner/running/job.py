@@ -1,4 +1,4 @@
-"""The work on a study beside its bench: its purpose, its watcher, and the time that it may take.
+"""The work on a study beside its bench: its purpose, its listener, and the time that it may take.
 
 - The bench is the study with its trainer, devices and folder. A case is one training of the study.
 - The purpose is why configs of a case are probed: to find the best, to find any that runs, to record all, or to work
@@ -26,7 +26,7 @@ from tuner.probe import (
     Stop,
 )
 from tuner.records.case_record import OUT_OF_HOURS, STOPPED_EARLY
-from tuner.running.events import Watcher
+from tuner.running.events import Listener
 from tuner.running.workbench import Workbench
 from tuner.search.calibration import BatchToFit, batch_calibration, ladder_calibration
 from tuner.search.choosing import Strategy
@@ -91,7 +91,7 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 
 
 class Pulse(NamedTuple):
-    """How often a watcher hears of the running probe."""
+    """How often a listener hears of the running probe."""
 
     every_s: float
     """Seconds between two events."""
@@ -102,7 +102,7 @@ class Pulse(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What the work on a study needs: its bench, its database, a prober, a watcher, and what may stop it."""
+    """What the work on a study needs: its bench, its database, a prober, a listener, and what may stop it."""
 
     bench: Workbench
     database: Database
@@ -111,9 +111,9 @@ class Job:
     """Returns whether the user wants to stop, or the time is over."""
     is_late: Callable[[], bool] = lambda: False
     """Returns whether the time is over: an interrupted probe that has measured long enough then gives a rough value."""
-    watcher: Watcher = lambda _: None
+    listener: Listener = lambda _: None
     pulse: Pulse | None = None
-    """How often the watcher hears of the running probe; None where it does not."""
+    """How often the listener hears of the running probe; None where it does not."""
     has_time: Callable[[float | None], bool] = lambda _: True
     """Returns whether a probe of so many expected seconds may begin; None stands for an unknown length."""
     left_s: Callable[[], float] = lambda: math.inf
@@ -227,13 +227,13 @@ def open_job(
     url: str,
     prober: Prober,
     *,
-    watcher: Watcher = lambda _: None,
+    listener: Listener = lambda _: None,
     interrupted: Callable[[], bool] = lambda: False,
     every_s: float | None = None,
 ) -> Iterator[Job]:
     """Yield a job that works on the database at `url`; close prober and database afterwards.
 
-    `every_s`: how many seconds apart the watcher hears of a running probe; None where it does not.
+    `every_s`: how many seconds apart the listener hears of a running probe; None where it does not.
     Raises StoreError if the database cannot be used.
     """
     pulse = None
@@ -245,7 +245,7 @@ def open_job(
             database=database,
             probe=prober,
             interrupted=interrupted,
-            watcher=watcher,
+            listener=listener,
             pulse=pulse,
             open_session=lambda: prober.open_session,
         )

@@ -85,7 +85,7 @@ class CaseWork:
         return self._outcome_at_end()
 
     def _resume(self) -> None:
-        """End the trials that earlier runs have left running, and tell the watcher how many trials the case has.
+        """End the trials that earlier runs have left running, and tell the listener how many trials the case has.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
@@ -99,7 +99,7 @@ class CaseWork:
         abandoned = self.study.end_abandoned_trials(self._probing.folder)
         if any(abandoned):
             history = self.study.history()
-        self._job.watcher(
+        self._job.listener(
             events.CaseStarted(
                 case=self._case.name,
                 finished=history.finished,
@@ -213,7 +213,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
         if job.interrupted():
             break
         outcomes.append(_optimize_case(replace(job, wait=None), case))
-        job.watcher(outcomes[-1].event)
+        job.listener(outcomes[-1].event)
         if len(outcomes) == 1 and (failure := outcomes[0].failure) and failure.kind is FailureKind.MISSING_DEPENDENCY:
             break  # the other cases have the same trainer
     if job.wait is None:
@@ -223,7 +223,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     for place, outcome in enumerate(outcomes):
         if outcome.ending is events.Ending.ELSEWHERE and not job.interrupted():
             later = _optimize_case(job, outcome.case)
-            job.watcher(later.event)
+            job.listener(later.event)
             confirmed = outcome.confirmed + later.confirmed
             outcomes[place] = replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
     return outcomes
@@ -264,7 +264,7 @@ def _with_rungs(job: Job, case: Case) -> Prepared:
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fixed_auto_value(RUNGS, lambda trials: rungs_after(trials, space, limits))
-    job.watcher(events.AutoFixed(case=case.name, parameter=ladder, values=rungs, why=None))
+    job.listener(events.AutoFixed(case=case.name, parameter=ladder, values=rungs, why=None))
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
 
@@ -280,13 +280,13 @@ def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
         return Prepared(job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure))
-    job.watcher(events.AutoFixed(case=case.name, parameter=batch.parameter, values=(fitted.size,), why=str(fitted)))
+    job.listener(events.AutoFixed(case=case.name, parameter=batch.parameter, values=(fitted.size,), why=str(fitted)))
     return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
 
 
 def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOutcome:
     """Run the small probes that decide the values of a parameter which is `auto`, and return how that ended."""
-    job.watcher(events.AutoStarted(case=work.study.case.case, parameter=parameter))
+    job.listener(events.AutoStarted(case=work.study.case.case, parameter=parameter))
     outcome = work.run()
     if outcome.ending is events.Ending.INTERRUPTED:
         work.study.stop(job.early_end)  # a rerun goes on with the probes that are left

@@ -44,7 +44,7 @@ class Probing:
         """Prepare the probes of a case.
 
         Args:
-            job: The bench, the prober, the watcher, and what may stop the work.
+            job: The bench, the prober, the listener, and what may stop the work.
             case: The case.
             study: The study that gives the configs and stores the results.
             spec: The study's settings for this case.
@@ -101,7 +101,7 @@ class Probing:
             failure, verdict = known
             return self._store(trial, probe.unlaunched(trial.config, failure, plan.digest), verdict, plan)
         left = None if trial.confirms else self._probes_left(trial.choice.trials_left, history.finished)
-        self._job.watcher(
+        self._job.listener(
             ProbeStarted(
                 case=self._case.name,
                 trial=trial.number,
@@ -199,7 +199,7 @@ class Probing:
     def _store(
         self, trial: OwnTrial, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None
     ) -> StoredProbe:
-        """Store the result of a trial with its verdict, tell the watcher, and return the result with the history then.
+        """Store the result of a trial with its verdict, tell the listener, and return the result with the history then.
 
         If the database cannot store the result, a file in the probe's folder keeps it, and StoreError is raised.
         `plan`: None if the trainer has refused the config.
@@ -217,7 +217,7 @@ class Probing:
         left = None if trial.confirms else self._probes_left(expected_after, history.finished)
         best = BestSoFar.of(self._study.case, history.records)
         searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have no single best
-        self._job.watcher(
+        self._job.listener(
             ProbeEnded.of(
                 self._case,
                 trial,
@@ -265,7 +265,9 @@ class Probing:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        are_counted = self._study.strategy.foretells_end  # then `probes` has the measurements that compare with `own`
+        # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
+        target = self._job.target(self._spec)
+        are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
         if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
             confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
@@ -276,7 +278,7 @@ class Probing:
 
     def _stop_function(self, trial: OwnTrial) -> probe.Stop:
         """Return a function that the prober calls again and again during a trial's probe: does the probe go on?"""
-        show = self._show_function(trial, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
+        show = self._show_function(trial, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody listens
         newest: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
@@ -298,9 +300,9 @@ class Probing:
         return stop
 
     def _show_function(self, trial: OwnTrial, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that sends the watcher a `ProbeRunning` event about a trial's probe, which begins now.
+        """Return a function that sends the listener a `ProbeRunning` event about a trial's probe, which begins now.
 
-        The watcher is the caller's function that gets all events. `pulse` says how often, and by which clock.
+        The listener is the caller's function that gets all events. `pulse` says how often, and by which clock.
         """
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
@@ -331,7 +333,7 @@ class Probing:
                 samples_per_s=newest and newest.samples_per_s,
                 utilisation=tuple(pulse.utilisation()),
             )
-            self._job.watcher(event)
+            self._job.listener(event)
 
         return show
 

@@ -110,7 +110,7 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
     case, recording_job = recording.case, _with_circumstances(job, recording)
     prepared_job, small_probes = prepare(recording_job, case)
     if small_probes and small_probes.stopped:
-        job.watcher(small_probes.event)
+        job.listener(small_probes.event)
         return CaseRecording(recording, small_probes)
     if prepared_job is not recording_job:  # small probes, now or earlier, gave the values
         recording = plan_recording(prepared_job.bench, case, recording.sample_size)

@@ -140,7 +140,7 @@ class History:
     @cached_property
     def _probed(self) -> set[str]:
         """The digests of the configs that were launched."""
-        return {trial.launch for trial in self._meaningful_records}
+        return {trial.launch_key for trial in self._meaningful_records}
 
     @cached_property
     def frontier(self) -> Frontier:
@@ -236,7 +236,7 @@ class History:
         A standing leaves out readings that contradict the others. They are counted here, too.
         """
         measured = (trial for trial in self._ended if trial.values and not trial.warm)
-        return sum(trial.launch == subject.launch for trial in measured) < MOST_READINGS
+        return sum(trial.launch_key == subject.launch_key for trial in measured) < MOST_READINGS
 
     def disturbed_own(self, own: Config) -> Config | None:
         """Return the user's own config if its only reading was disturbed so much that it must be repeated, else None.

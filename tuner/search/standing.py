@@ -53,9 +53,9 @@ class Standing:
         return self.trials[-1].number
 
     @property
-    def launch(self) -> str:
+    def launch_key(self) -> str:
         """The launch key, which is equal for measurements of the same config."""
-        return self.trials[-1].launch
+        return self.trials[-1].launch_key
 
     @property
     def config(self) -> Config:
@@ -140,7 +140,7 @@ def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
         if trial.soak and trial.counts:
             if trial.soak.kind != newest_kind:
                 newest_kind, newest = trial.soak.kind, {}
-            newest[trial.launch] = trial.number
+            newest[trial.launch_key] = trial.number
     up_to_date = set(newest.values())
     return [trial for trial in trials if trial.number in up_to_date or not (trial.soaks and trial.counts)]
 
@@ -178,15 +178,15 @@ def cold_and_warm(trials: Iterable[TrialRecord]) -> ColdAndWarm:
         trials: All trials of a case, in their order.
     """
     known = with_newest_soaks(ended(trials))
-    has_lasted = {trial.launch: trial.may_be_best for trial in known if trial.soaks and trial.counts}
+    has_lasted = {trial.launch_key: trial.may_be_best for trial in known if trial.soaks and trial.counts}
     too_large = _too_large(known)
     known = [replace(trial, is_barred=True) if trial.number in too_large else trial for trial in known]
 
     # Group the trials that count by their config, in each way.
     excused = broken(known)
     counted = [trial for trial in known if trial.counts and trial.number not in excused]
-    cold_trials = grouped((trial for trial in counted if not trial.warm), attrgetter("launch"))
-    warm_trials = grouped((trial for trial in counted if trial.warm), attrgetter("launch"))
+    cold_trials = grouped((trial for trial in counted if not trial.warm), attrgetter("launch_key"))
+    warm_trials = grouped((trial for trial in counted if trial.warm), attrgetter("launch_key"))
     cold = _eligible_standings(cold_trials)
 
     # Once memory has been too short in a soak, only configs are left whose memory has lasted in a soak.
@@ -214,7 +214,7 @@ def _too_large(known: Sequence[TrialRecord]) -> set[int]:
     peaks: dict[str, float] = {}
     for trial in known:
         if trial.memory_share_pct is not None and not trial.soaks:
-            peaks[trial.launch] = max(trial.memory_share_pct, peaks.get(trial.launch, 0.0))
+            peaks[trial.launch_key] = max(trial.memory_share_pct, peaks.get(trial.launch_key, 0.0))
     return {trial.number for trial in known if any(_needs_as_much(trial, limit, peaks) for limit in limits)}
 
 
@@ -234,10 +234,10 @@ def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, f
     limit_rung = limit.config.get(limit.grows_with or "")
     ratio = rung / limit_rung if is_number(rung) and is_number(limit_rung) and limit_rung > 0 else 1.0
     # 1
-    if ratio > 1.0 or trial.launch == limit.launch:
+    if ratio > 1.0 or trial.launch_key == limit.launch_key:
         return True
     # 2
-    peak, limit_peak = peaks.get(trial.launch), peaks.get(limit.launch)
+    peak, limit_peak = peaks.get(trial.launch_key), peaks.get(limit.launch_key)
     if peak is not None and limit_peak is not None:
         factor = 1.03 if ratio < 1.0 else 0.97  # peaks within 3 % may be those of equal needs (chosen)
         return peak > factor * limit_peak
@@ -262,7 +262,7 @@ def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
     """
     may_be_best = eligible(trials)
     measured = (trial for trial in trials if trial.state == COMPLETE and trial.values)
-    by_launch = grouped(measured, attrgetter("launch"))
+    by_launch = grouped(measured, attrgetter("launch_key"))
     return [may_be_best.get(launch) or _barred(own_trials) for launch, own_trials in by_launch.items()]
 
 
@@ -285,7 +285,7 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
         return _leader_of(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
     # 2
     best_of_cold = _leader_of(list(measured.cold.values()), defaults)
-    in_session = measured.warm.get(best_of_cold.best.launch)
+    in_session = measured.warm.get(best_of_cold.best.launch_key)
     if in_session:
         ahead = [rival for rival in measured.only_warm if _beats(rival, in_session)]
         if ahead := [rival for rival in ahead if not any(_beats(warm, rival) for warm, _ in measured.pairs)]:

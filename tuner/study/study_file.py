@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -322,11 +322,14 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
 
     Raises StudyError where the overrides are valid one by one, but not together.
     """
-    raw = spec.model_dump(exclude_unset=True)
-    for override in spec.overrides:
-        match = override.match
-        if match.device in (None, device) and any(fnmatchcase(case, glob) for glob in match.cases):
-            raw = _with_override(raw, override)
+    matching = [
+        override
+        for override in spec.overrides
+        if override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
+    ]
+    if not matching:
+        return spec
+    raw = reduce(_with_override, matching, spec.model_dump(exclude_unset=True))
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:

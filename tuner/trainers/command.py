@@ -79,7 +79,7 @@ class CommandTrainer(Trainer):
         self.accepts = self._options.command_parameters
         self.keeps = frozenset(self._options.keeps)
         self.counts_samples = self._options.counts_samples
-        named = placeholders(self._options.words)
+        self._flags, named = flags(self._options.words), placeholders(self._options.words)
         self.spans_nodes, self.heeds_devices = bool(named & OF_NODES), bool(named & {"ranks", "devices"})
         score_patterns = (pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
         self.score_source = " ".join(score_patterns)
@@ -233,7 +233,7 @@ class CommandTrainer(Trainer):
         for name, text in {**self._arithmetic, **self._options.computed}.items():
             if text and parameter in Expression(text).names and isinstance(value, bool | str):
                 raise TrainerError(f"{parameter} {value!r} is not a number, but {name} is computed from {parameter}")
-        if parameter in flags(self._options.words) and not isinstance(value, bool):
+        if parameter in self._flags and not isinstance(value, bool):
             problem = f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false"
             raise TrainerError(f"{problem}; write choices: [false, true]")
 

@@ -27,7 +27,7 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     `case` is one of its trainable cases, `configs` are at least two different configs, and `out_dir` is an absolute
     path that does not exist. Raises AssertionError with the first rule that the trainer breaks.
     """
-    _check_words(trainer)
+    _check_description(trainer)
     cases = {known.name: known for known in trainer.cases()}
     _require(trainer.cases() == list(cases.values()), "`cases` always returns the same cases, with unique names")
     _require(case in cases and cases[case].trainable, f"`cases` returns the trainable case {case}")
@@ -47,7 +47,7 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     _require(not out_dir.exists(), "planning writes nothing")
 
 
-def _check_words(trainer: Trainer) -> None:
+def _check_description(trainer: Trainer) -> None:
     """Check what a trainer says of itself, without a case."""
     _require(bool(trainer.name), "a trainer has a name")
     _require(not trainer.accepts & trainer.declines.keys(), "a parameter is not both accepted and declined")

@@ -60,7 +60,7 @@
     const ranges = axes.map(() => null);
     const lines = kinds.map((kind, trial) => {
       const points = axes.flatMap(({places}, place) => (places[trial] === null ? [] : [`${x(place)},${y(places[trial])}`]));
-      const line = svg("path", {class: kind, d: `M${points.join("L")}`});
+      const line = svg("path", {class: kind, d: points.map((point, at) => (at ? "L" : "M") + point).join("")});
       line.append(svg("title", {}, words[trial]));
       return line;
     });

@@ -8,8 +8,8 @@ import numpy as np
 from tuner.search.gain.pool import Codes
 from tuner.search.resource_model import Floats
 
-Cache = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
-"""Parameter, length scale and kind of covariance → the covariance: row by column."""
+Cache = dict[tuple[int, tuple[int, ...], bytes, Callable[[Floats], Floats]], Floats]
+"""Parameter, shape and bytes of its length scales, and kind of covariance → the covariances: … by row by column."""
 
 
 class Nearness(NamedTuple):
@@ -22,44 +22,44 @@ class Nearness(NamedTuple):
     cache: Cache | None = None
     """Where given: keeps the covariances that have been computed."""
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
-        return len(self.codes), self.squares[0].shape[1]
-
-    def covariance(self, parameter: int, length: float, kernel: Callable[[Floats], Floats]) -> Floats:
-        """Return the covariance of rows and columns by one parameter: row by column.
+    def covariance(self, parameter: int, lengths: Floats, kernel: Callable[[Floats], Floats]) -> Floats:
+        """Return the covariance of rows and columns by one parameter: … by row by column.
 
         A parameter has few values, so the covariance is computed once for each value and looked up for each row.
 
         Args:
             parameter: The index of the parameter.
-            length: The length scale, as a share of the parameter's range.
+            lengths: The length scale of each parameter, as a share of its range: … by parameter.
             kernel: Returns the covariances of squared distances, which are given in length scales.
         """
-        key = parameter, length, kernel
+        scales = lengths[..., parameter, None, None]
+        key = parameter, scales.shape, scales.tobytes(), kernel
         if self.cache is not None and key in self.cache:
             return self.cache[key]
-        of_values = kernel(self.squares[parameter] / length**2)
-        result = of_values[self.codes[:, parameter]]
+        of_values = kernel(self.squares[parameter] / scales**2)
+        result = of_values.take(self.codes[:, parameter], axis=-2)
         if self.cache is not None:
             self.cache[key] = result
         return result
 
+    def filled(self, value: float, lengths: Floats) -> Floats:
+        """Return an array with this value everywhere, of the shape of the covariances with these length scales."""
+        return np.full((*lengths.shape[:-1], len(self.codes), self.squares[0].shape[1]), value)
+
 
 def single_effects(nearness: Nearness, lengths: Floats, variances: Floats) -> Floats:
-    """Return the covariance of the effects of single parameters, which have these variances."""
-    total = np.zeros(nearness.shape)
-    for parameter, (length, variance) in enumerate(zip(lengths, variances, strict=True)):
-        total += variance * nearness.covariance(parameter, length, _sharp_kernel)
+    """Return the covariance of the effects of single parameters, which have these variances: … by parameter."""
+    total = nearness.filled(0.0, lengths)
+    for parameter in range(lengths.shape[-1]):
+        total += variances[..., parameter, None, None] * nearness.covariance(parameter, lengths, _sharp_kernel)
     return total
 
 
 def pair_effects(nearness: Nearness, lengths: Floats) -> Floats:
     """Return the covariance of the effects of all pairs of parameters, each of variance 1."""
-    total, squares = np.zeros(nearness.shape), np.zeros(nearness.shape)
-    for parameter, length in enumerate(lengths):
-        single = nearness.covariance(parameter, length, _sharp_kernel)
+    total, squares = nearness.filled(0.0, lengths), nearness.filled(0.0, lengths)
+    for parameter in range(lengths.shape[-1]):
+        single = nearness.covariance(parameter, lengths, _sharp_kernel)
         total += single
         squares += single**2
     return (total**2 - squares) / 2.0  # the sum of the products of all pairs
@@ -67,9 +67,9 @@ def pair_effects(nearness: Nearness, lengths: Floats) -> Floats:
 
 def common_effect(nearness: Nearness, lengths: Floats) -> Floats:
     """Return the covariance of the common effect of all parameters; 1 for equal configs."""
-    product = np.ones(nearness.shape)
-    for parameter, length in enumerate(lengths):
-        product *= nearness.covariance(parameter, length, _matern_kernel)
+    product = nearness.filled(1.0, lengths)
+    for parameter in range(lengths.shape[-1]):
+        product *= nearness.covariance(parameter, lengths, _matern_kernel)
     return product
 
 

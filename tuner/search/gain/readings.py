@@ -15,7 +15,7 @@ from tuner.study import Config, Space, grouped, launch_digest, launched
 
 USUAL_ERROR = 0.01
 """The standard error of a measurement, as a share of its value, where no error is reported."""
-ELSEWHERE = 0.03
+DEVICE_OFFSET = 0.03
 """The standard deviation of the offset that all measurements from other devices share, as a share of their mean.
 
 On two pairs of H200s, the utilisation of the same configs differed by 2 to 5 percentage points
@@ -105,17 +105,17 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
     rows: list[tuple[Config, list[MeasuredValue]]] = []
     for entry in configs:
         by_devices = grouped(entry.values, attrgetter("devices"))
-        rows += [(entry.config, values_there) for values_there in by_devices.values()]
-    errors = [_errors(values_there, usual) for _, values_there in rows]
-    values = np.array([fmean(value.number for value in values_there) for _, values_there in rows])
+        rows += [(entry.config, of_devices) for of_devices in by_devices.values()]
+    errors = [_errors(of_devices, usual) for _, of_devices in rows]
+    values = np.array([fmean(value.number for value in of_devices) for _, of_devices in rows])
     scale = 1.0 if logs else abs(float(values.mean()))
-    devices = np.array([values_there[0].devices for _, values_there in rows])
+    devices = np.array([of_devices[0].devices for _, of_devices in rows])
     share_offset = (devices[:, None] == devices) & (devices != newest_devices)  # row by row
     return Readings(
         codes=levels.codes(config for config, _ in rows),
         values=values,
         errors=np.array([np.sqrt((of_row**2).mean() / len(of_row)) for of_row in errors]),
-        offset_covariance=share_offset * (ELSEWHERE * scale) ** 2,
+        offset_covariance=share_offset * (DEVICE_OFFSET * scale) ** 2,
         scale=scale,
         logarithmic=logs,
         usual_error=float(np.median(np.concatenate(errors))),

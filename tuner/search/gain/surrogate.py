@@ -123,6 +123,8 @@ MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
 _ROUNDS = 2
 """How often the hyperparameters are fitted anew, and how often a fit halves its steps."""
+_AT_ONCE = 16_000
+"""The most numbers in the covariances that a fit computes together: as many as a cache of the CPU holds."""
 _JITTER = 1e-9
 """The share of the squared unit that is added to the diagonal of a covariance, so that it stays positive definite."""
 
@@ -150,9 +152,11 @@ class _Parts(NamedTuple):
 
     lengths: Floats
     singles: Floats
-    joint: float
-    own: float
-    curve: float
+    """Lengths and singles: … by parameter."""
+    joint: Floats
+    own: Floats
+    curve: Floats
+    """Joint, own and curve: … by 1 by 1, to be multiplied by covariances."""
 
 
 def _medians_and_spreads(usual: PriorSizes, parameters: int) -> Floats:
@@ -169,9 +173,14 @@ def _medians_and_spreads(usual: PriorSizes, parameters: int) -> Floats:
 def _parts(hyperparameters: Floats) -> _Parts:
     """Return the parts from the hyperparameters, their logarithms; the last one, the chance scatter, is no part."""
     sizes = np.exp(hyperparameters)
-    joint, own, curve, _ = sizes[-4:]
-    lengths, singles = sizes[:-4].reshape(2, -1)  # first all lengths, then all single effects
-    return _Parts(lengths, singles, joint, own, curve)
+    parameters = (sizes.shape[-1] - 4) // 2
+    return _Parts(
+        lengths=sizes[..., :parameters],
+        singles=sizes[..., parameters:-4],
+        joint=sizes[..., -4, None, None],
+        own=sizes[..., -3, None, None],
+        curve=sizes[..., -2, None, None],
+    )
 
 
 class Surrogate:
@@ -307,7 +316,7 @@ class Surrogate:
     @property
     def log_evidence(self) -> float:
         """The logarithm of (evidence of the measurements times prior of the hyperparameters), without constants."""
-        return self._log_posterior(self._hyperparameters)
+        return float(self._log_posterior(self._hyperparameters[None])[0])
 
     def _model_prediction(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and variance of each config's value by the measurements that the model learns from.
@@ -379,8 +388,8 @@ class Surrogate:
         return (freedom + (residual**2 + uncertainty) / without_factors) / (freedom + 1.0)
 
     def _noise(self, hyperparameters: Floats) -> Floats:
-        """Return the error variance of each measurement."""
-        chance = self._unit * float(np.exp(hyperparameters[-1]))
+        """Return the error variance of each measurement: … by measurement."""
+        chance = self._unit * np.exp(hyperparameters[..., -1:])
         return (self.known.errors**2 + chance**2) * self._noise_factors
 
     def _maximum_a_posteriori(self, start: Floats) -> Floats:
@@ -388,33 +397,47 @@ class Surrogate:
 
         Hyperparameters are the logarithms of the numbers of `_Parts`, in its order, and of the chance scatter.
         """
-        best, best_posterior = start, self._log_posterior(start)
+        (best_posterior,), best = self._log_posterior(start[None]), start
         moves = np.eye(len(start))[self._prior_deviation > 0.0]  # along each coordinate that is fitted
         tried = {start.tobytes()}  # the climb comes back to points that it has left, and to those around its end
+        at_once = max(1, _AT_ONCE // len(self._targets) ** 2)
         for step in (1.0, 0.5) * _ROUNDS:
-            for move in np.vstack([moves, -moves]) * step:
-                moved = best + move
-                if moved.tobytes() in tried:
-                    continue
-                tried.add(moved.tobytes())
-                posterior = self._log_posterior(moved)
-                if posterior > best_posterior:
-                    best, best_posterior = moved, posterior
+            left = np.vstack([moves, -moves]) * step
+            while len(left):
+                moved = best + left[:at_once]
+                is_new = np.array([point.tobytes() not in tried for point in moved])
+                posteriors = np.full(len(moved), -np.inf)
+                posteriors[is_new] = self._log_posterior(moved[is_new])
+                is_better = posteriors > best_posterior
+                last = int(is_better.argmax()) if is_better.any() else len(moved) - 1
+                tried.update(point.tobytes() for point in moved[: last + 1])
+                if is_better[last]:  # the later moves then start from this point
+                    best, best_posterior = moved[last], posteriors[last]
+                left = left[last + 1 :]
         return best
 
-    def _log_posterior(self, hyperparameters: Floats) -> float:
-        """Return the logarithm of evidence times prior, without constant terms."""
-        root = self._cholesky(hyperparameters)
-        misfit = np.square(np.linalg.solve(root, self._targets)).sum()
-        departure = np.square((hyperparameters - self._prior_mean) / self._prior_scale).sum()
-        half_log_determinant = float(np.log(root.diagonal()).sum())
-        return -0.5 * float(misfit + departure) - half_log_determinant
+    def _log_posterior(self, hyperparameters: Floats) -> Floats:
+        """Return the logarithm of evidence times prior, without constant terms, for each row of hyperparameters."""
+        count = len(self._targets)
+        bordered = np.zeros((len(hyperparameters), count + 1, count + 1))  # only the lower triangle is used
+        bordered[:, :count, :count] = self._measured_covariance(hyperparameters)
+        bordered[:, count] = [*self._targets, np.inf]
+        root = np.linalg.cholesky(bordered)  # its last row is the product of the inverse root and the targets
+        misfit = np.square(root[:, count, :count]).sum(axis=-1)
+        departure = np.square((hyperparameters - self._prior_mean) / self._prior_scale).sum(axis=-1)
+        half_log_determinant = np.log(np.diagonal(root, axis1=-2, axis2=-1)[:, :count]).sum(axis=-1)
+        return -0.5 * (misfit + departure) - half_log_determinant
 
     def _cholesky(self, hyperparameters: Floats) -> Floats:
         """Return the Cholesky root of the covariance of the measurements."""
+        return np.asarray(np.linalg.cholesky(self._measured_covariance(hyperparameters)), dtype=np.float64)
+
+    def _measured_covariance(self, hyperparameters: Floats) -> Floats:
+        """Return the covariance of the measurements: … by row by column."""
         covariance = self._covariance(hyperparameters, self._pairs) + self._unfitted_covariance
-        covariance.flat[:: len(covariance) + 1] += self._noise(hyperparameters)  # the diagonal
-        return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+        diagonal = np.arange(len(self._targets))
+        covariance[..., diagonal, diagonal] += self._noise(hyperparameters)
+        return covariance
 
     def _prior_covariance(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values before any measurement of this case: row by column."""
@@ -443,7 +466,7 @@ class Surrogate:
             The covariance: row by column.
         """
         nearness, parts, place = pairs.nearness, _parts(hyperparameters), self._levels.ladder
-        curve = 1.0 if place is None else nearness.covariance(place, parts.lengths[place], jumping_kernel)
+        curve = 1.0 if place is None else nearness.covariance(place, parts.lengths, jumping_kernel)
         ladder = self._level**2 * (1.0 + pairs.slopes) + parts.curve**2 * curve
         effects = single_effects(nearness, parts.lengths, parts.singles**2)
         effects = effects + parts.joint**2 * common_effect(nearness, parts.lengths) + parts.own**2 * pairs.same

@@ -136,7 +136,8 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.probe.devices if device.is_gpu]
-    most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
+    others_pct = [trial.probe.others_pct for trial in ended if trial.probe.others_pct is not None]
+    most_cards = max((sum(name.startswith("cuda") for name in view.record.devices) for view in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times_of_probe, ended)),
@@ -147,6 +148,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             gpus_per_trial=study_times.as_fact(most_cards or None, DATABASE),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
+            others_pct=study_times.mean_as_fact(others_pct, DATABASE),
             data_wait=_data_wait(ended),
         ),
         failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
@@ -157,10 +159,12 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
 
 def _times_of_probe(trial: TrialRecord) -> study_times.TrialTimes:
     """Return how a probe ended, and when."""
-    began_s, ended_s = seconds(trial.started), seconds(trial.completed)
-    return study_times.TrialTimes(
-        end=_end_of_probe(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s
+    end, startup_s = _end_of_probe(trial), trial.probe.start_up_s
+    times = study_times.TrialTimes(
+        end=end, began_s=seconds(trial.started), ended_s=seconds(trial.completed), startup_s=startup_s
     )
+    never_trained = startup_s is None and end in {study_times.TrialEnd.FAILED, study_times.TrialEnd.INTERRUPTED}
+    return replace(times, startup_s=times.took_s) if never_trained else times
 
 
 def _end_of_probe(trial: TrialRecord) -> study_times.TrialEnd:

@@ -89,6 +89,7 @@ def _rows_of_setup(facts: Facts) -> Iterator[Row]:
         ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
         ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
         ("cores", "cores", "{}"),
+        ("others_pct", "use of other programs", "{:.0f}% of the processors"),
     ):
         fact: KnownFact[float] | None = getattr(facts.setup, name)
         if fact:
@@ -122,6 +123,8 @@ def unknown(facts: Facts) -> list[str]:
             options = " and ".join(OPTIONS[name] for name in missing)
             for_sure = "" if None in missing.values() else " for sure"  # a guess is known, though not for sure
             texts.append(f"{options} would tell{for_sure} {what}.")
+    if (others := facts.setup.others_pct) and others.value >= 10.0:  # chosen
+        texts.append("A search while no other program runs would tell how much faster trials start and train then.")
     return texts
 
 

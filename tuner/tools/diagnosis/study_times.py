@@ -92,6 +92,8 @@ class Setup:
     """The memory of one GPU that is in use while the usual number of trials runs."""
     duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
+    others_pct: KnownFact[float] | None = None
+    """The mean share of the processors that other programs used during trials, as `tuner` measured it."""
     data_wait: KnownFact[float] | None = None
     """The share of training, from 0 to 1, that waits for the next batch of a loader, as counted inside the trials."""
 

@@ -185,7 +185,7 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
     if not facts.is_ours:
         change = "keep one process for several trials: import, load and compile only once"
     elif facts.has_sessions:
-        change = "let each session serve more probes: fewer rungs or other values that need a start of their own"
+        change = "let each session serve more probes: search fewer rungs, or other values that need their own start"
     else:
         change = "let one started trainer serve several probes (docs/sessions.md)"
     yield _cause(

@@ -49,6 +49,8 @@ class RunFollower:
         """The finite scores in order: seconds of training, and the score then."""
         self.trained_s = 0.0
         """The seconds since the start-up ended."""
+        self.longest_s = 0.0
+        """The seconds of the longest iteration after the start-up."""
         self._last_s = -1.0
         """The time of the newest score."""
         self._not_finite = self._longest_not_finite = 0
@@ -63,7 +65,8 @@ class RunFollower:
             return Answer(Next.INTERRUPTED)
         if so_far is None:
             return Answer(Next.GO)
-        self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)  # 0 before the start-up has ended
+        trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)  # 0 before the start-up has ended
+        self.longest_s, self.trained_s = max(self.longest_s, trained_s - self.trained_s), trained_s
         self.note(so_far)
         # beyond the usual number of iterations, with a result after each of them, because each may have a new score
         return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, next_result_s=0.0)
@@ -257,7 +260,8 @@ class Race:
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
         """Train a config from scratch, and return the record of the run; None where the user stopped it.
 
-        A failure of the config is kept in the record. Raises TrainerError where the machine or the set-up is at fault.
+        A failure of the config is kept in the record. Raises TrainerError where the machine or the set-up is at fault,
+        and where an iteration takes longer than the run trains.
         """
         bench = self._job.bench
         follower = RunFollower(seconds, self._keep_claim)
@@ -271,6 +275,11 @@ class Race:
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
             return RunRecord(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
+        if follower.longest_s > seconds:  # its scores are those of the first iteration, in which nothing is learnt yet
+            raise TrainerError(
+                f"the race stopped: an iteration of {in_words(entrant.config)} took {follower.longest_s:.0f} s, and a "
+                f"run trains for {seconds:.0f} s; give more --train-hours: the first runs are the shortest"
+            )
         follower.note(result)  # with the score after the last answer, if any
         failure = None if follower.is_complete else result.failure  # a window too short for a probe is no failure
         if failure and failure.kind == FailureKind.INTERRUPTED:

@@ -350,7 +350,7 @@ def measure_all(
             results = replace(results, points=(*results.points, *points))
             write(results, path)
             show(points)
-            _check_hopeful(points, results)
+            _check_others_can_succeed(points, results)
     except TunerError as error:
         if not results.points:
             raise
@@ -407,8 +407,8 @@ def missing_runs(runs: Iterable[Run], results: Results) -> list[Run]:
     return [run for run in runs if not is_made(run)]
 
 
-def _check_hopeful(points: list[Measurement], results: Results) -> None:
-    """Raise an error where the failure of a run leaves no hope for the other runs.
+def _check_others_can_succeed(points: list[Measurement], results: Results) -> None:
+    """Raise an error where the failure of a run shows that the other runs will fail, too.
 
     1. A card is lost, or another program uses it.
     2. No run has succeeded yet, and this failure is one of the set-up, or the third failure.

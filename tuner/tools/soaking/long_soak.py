@@ -219,7 +219,7 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
     soaks: dict[str, Soak] = {}
     for trial in trials_of_soaks:
         lasting = training.lasts(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
-        soaks[trial.launch] = Soak(trial=trial, lasting=lasting)
+        soaks[trial.launch_key] = Soak(trial=trial, lasting=lasting)
     return soaks
 
 
@@ -285,7 +285,9 @@ class SoakChooser:
             rungs = self._soaks_by_rung(config, soaks)
             return not rungs or float(config[str(self._ladder)]) < min(rungs)
 
-        return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_soaked(trial.config)])
+        return _best_config(
+            [trial for trial in probes if trial.launch_key not in soaks and is_below_soaked(trial.config)]
+        )
 
     def _soaks_by_rung(self, config: Config, soaks: Mapping[str, Soak]) -> dict[float, Soak]:
         """Return rung → the soak of the config that equals `config` in all parameters but the ladder.
@@ -397,7 +399,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: #{soak.trial.number} {in_words(soak.trial.config)}: {_outcome(soak, training)}"
     passed = [soak for soak in soaks if soak.passed]
     best = view.best
-    of_best = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
+    of_best = [soak for soak in passed if best and soak.trial.launch_key == launch_digest(best.config)]
     unprovoked = (
         "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; what is far larger than "
         "all in this soak may not fit"

@@ -92,13 +92,13 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     metric = view.objectives[0] if view.objectives[0] in SPEEDS else probe.SAMPLES_PER_S
     if metric == probe.SAMPLES_PER_S and not best.samples_per_s:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
-    measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
+    measured = {standing.launch_key: standing for standing in view.configs if not standing.is_warm}
     base = measured.get(launch_digest(own)) if own else view.default
     name = "your command" if own else "the default"
     repeated = partial(RepeatedConfig, metric=metric)
     if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
         return [repeated(name="the best", in_study=best)]
-    if base.launch == best.launch:
+    if base.launch_key == best.launch_key:
         return [repeated(name=f"{name} (the best)", in_study=base)]
     return [repeated(name=name, in_study=base), repeated(name="the best", in_study=best)]
 

@@ -13,6 +13,7 @@ from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
 from tuner_inside.records import guarded, record_pause
 from tuner_inside.steady_steps import steady
+from tuner_inside.worker_copies import WorkerCopies
 
 FEED = 0
 """The place of its feed in a batch's tuple."""
@@ -45,6 +46,8 @@ class Loaders:
         """The samples of a pass of the last training loader; None where it has no length."""
         self.batch_size = None
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
+        self.copies = 1
+        """How many of its workers give the same samples; 1 where it is not known."""
         self._pass_is_uncounted = False
         """Whether a pass has given its last batch and is not counted yet. A loop that knows the length of a loader may
         never ask for more, so such a pass counts when the next batch trains."""
@@ -146,6 +149,7 @@ class Loaders:
                 self.rows += rows
                 self.wait_s += wait_s
                 self.pass_rows, self.batch_size = feed.pass_rows, feed.batch_size
+                self.copies = max(self.copies, feed.copies.workers)
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:
@@ -168,7 +172,7 @@ class Loaders:
 class Feed:
     """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
 
-    __slots__ = "batch_size batches dataset has_ended is_by_sampler key pass_rows remaining trains".split()
+    __slots__ = "batch_size batches copies dataset has_ended is_by_sampler key pass_rows remaining trains".split()
 
     def __init__(self, iterator, batch):
         """Learn of an iterator what its sampler and its first batch show."""
@@ -193,6 +197,7 @@ class Feed:
         self.key = key_of_samples(batch)
         """The key or index of the tensor in a batch whose leading dimension is the samples; None where it must be
         looked for in each batch."""
+        self.copies = WorkerCopies(iterator)
         self.is_by_sampler = self._is_other_form(batch)
         """Whether the sampler's batch size counts, because the shape of a batch does not show it. A collate function
         may join the samples of a batch into one sequence, or put the sequence's dimension first."""
@@ -222,6 +227,7 @@ def _look(iterator, batch, wait_s):
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is None:
         feed = iterator._tuner_feed = Feed(iterator, batch)
+    feed.copies.feed(iterator, batch)
     feed.remaining -= 1
     is_last = feed.remaining == 0
     try:

@@ -226,7 +226,7 @@ def _record(tally, now_s):
         "flops": flops.counted,
     }
     if loaders.fed_steps:
-        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size")
+        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size", "copies")
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
