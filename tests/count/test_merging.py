@@ -81,7 +81,7 @@ def test_where_nothing_tells_which_ranks_share_samples_none_are_counted() -> Non
     mock = [(start(rank, 2, None), lambda step: count(step, inputs={str(step): 1.0})) for rank in range(2)]
     merger = merged(*mock)
     assert list(merger.new_marks()) == []
-    assert "which ranks" in str(merger.why)
+    assert "which ranks" in str(merger.why_uncounted)
 
 
 def test_a_network_that_is_called_twice_in_a_step_is_counted_by_its_loader() -> None:
@@ -98,7 +98,7 @@ def test_samples_are_unknown_where_steps_train_without_a_call_of_the_module() ->
     merger = merged((start(), lambda step: count(3 * step, forwards=2 * step)))
     list(merger.new_marks())
     assert merger.training() is None
-    assert "without a call of the module" in str(merger.why)
+    assert "without a call of the module" in str(merger.why_uncounted)
 
 
 def test_a_loader_whose_samples_are_batches_does_not_count() -> None:
@@ -144,7 +144,7 @@ def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> 
     assert per_step(merged((start(uses_rl_library=True), told))) == 128
     merger = merged((start(uses_rl_library=True), count))
     assert list(merger.new_marks()) == []
-    assert "several times" in str(merger.why)
+    assert "several times" in str(merger.why_uncounted)
 
 
 def test_steps_of_environments_without_gradients_are_no_evaluation() -> None:

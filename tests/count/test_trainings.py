@@ -247,7 +247,7 @@ def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path
         merger.feed(process, record)
         kinds.append(record["type"])
     assert not list(merger.new_marks())
-    assert "a new optimizer every few steps" in (merger.why or "")
+    assert "a new optimizer every few steps" in (merger.why_uncounted or "")
     assert kinds.count("start") < 12
 
 
@@ -530,7 +530,7 @@ def test_a_norm_over_the_batch_is_told(counted: Any, layer: str, kind: str | Non
 def test_samples_are_counted_as_they_are(merged: Any, name: str) -> None:
     merger, true = merged(name)
     training = merger.training()
-    assert training is not None, merger.why
+    assert training is not None, merger.why_uncounted
     assert training.witness == COUNTED[name]
     last_step = max(process.steps for process in merger.processes.values())
     assert last_step >= FIRST + 1
@@ -547,7 +547,7 @@ def test_a_sample_has_the_same_shape_whatever_the_batch(merged: Any) -> None:
 def test_samples_that_cannot_be_known_are_not_counted(merged: Any, name: str) -> None:
     merger, _ = merged(name)
     assert merger.training() is None
-    assert UNCOUNTED[name] in str(merger.why)
+    assert UNCOUNTED[name] in str(merger.why_uncounted)
 
 
 def test_the_end_of_a_pass_is_told_as_a_pause(counted: Any) -> None:

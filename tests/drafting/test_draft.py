@@ -46,7 +46,7 @@ def printed(texts: Sequence[str], likely: Sequence[str] = ()) -> Watched:
     lines = PrintedLines(likely)
     lines.feed(OutputLine(t_s=float(place), text=text) for place, text in enumerate(texts))
     assert lines.progress is not None
-    return Watched(printed=lines.progress, uncounted="no torch", reports=lines.progress.reports, seconds=30.0)
+    return Watched(printed=lines.progress, why_uncounted="no torch", reports=lines.progress.reports, seconds=30.0)
 
 
 def drafted(
@@ -363,7 +363,7 @@ def test_the_study_of_a_preset_is_accepted() -> None:
 def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: str) -> None:
     found = drafted(["python", "train.py", "--batch-size", "8", name], PLAIN, ("batch-size=8,16",))
     read = PrintedProgress(patterns=("a",), reports=STEPS, lines=(line,), contradiction=why)
-    watched = replace(PLAIN, printed=read, uncounted=why, uses=tuple(USES), devices="cpu:2")
+    watched = replace(PLAIN, printed=read, why_uncounted=why, uses=tuple(USES), devices="cpu:2")
     text = study_text(name, found, watched)
     made = YAML(typ="safe").load(text)
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]

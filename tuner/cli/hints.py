@@ -113,7 +113,7 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
     """
     yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in export.findings(row)]
-    results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.without_success]
+    results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.has_none_eligible]
     yield from export.merged_lines((case, str(finding)) for case, finding in results)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"{rows[0].case} is {rows[0].bound}"

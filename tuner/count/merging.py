@@ -38,7 +38,7 @@ class Merger:
         """What counts the samples; None where that is not known."""
         self._groups: list[list[ProcessCounts]] = []
         """The ranks that train on the same samples, together; the first of each group counts."""
-        self.why: str | None = None
+        self.why_uncounted: str | None = None
         """Why samples are not counted; None while they are, or may be."""
 
     def feed(self, process: str, record: Mapping[str, Any]) -> None:
@@ -129,23 +129,23 @@ class Merger:
     def _checked_witness(self) -> Witness | None:
         """Return what counts the samples: chosen once all ranks have begun, and checked at each later call.
 
-        None before it can be chosen. None also if nothing counts the samples, for good: then `why` says why.
+        None before it can be chosen. None also if nothing counts the samples, for good: then `why_uncounted` says why.
         """
         trainers = self.trainers
         are_complete = bool(trainers) and len(trainers) >= trainers[0].world
         have_all_begun = are_complete and min(process.steps for process in trainers) > BASE_STEP
         error = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
         if error is not None:  # a process has switched its counting of steps off
-            self.why, self._witness = error, None
+            self.why_uncounted, self._witness = error, None
         elif self._witness is not None:
-            self.why = contradiction(self._leads, self._witness)
-            if self.why is not None:
+            self.why_uncounted = contradiction(self._leads, self._witness)
+            if self.why_uncounted is not None:
                 self._witness = None
-        elif self.why is None and have_all_begun:
+        elif self.why_uncounted is None and have_all_begun:
             self._groups = _groups(trainers)
             answer = witness_or_why(self._leads) if self._groups else "it is not known which ranks share samples"
             if isinstance(answer, str):
-                self.why = answer
+                self.why_uncounted = answer
             else:
                 self._witness = answer
         return self._witness

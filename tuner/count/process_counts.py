@@ -26,7 +26,7 @@ class Flag:
     """The spellings that switch it off, such as `no-compile`."""
     typed: bool = False
     """Whether the command line names it."""
-    in_order: bool = False
+    is_read_in_order: bool = False
     """Whether the script takes each `--name=value` and config file in turn, so that the last one is in force."""
 
     @property

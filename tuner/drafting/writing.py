@@ -49,7 +49,7 @@ def first_run_lines(watched: Watched) -> Iterator[str]:
         if watched.training.signature.diverges:
             yield f"  {DIVERGES}: mend the training first"
     elif printed := watched.printed:
-        yield f"  not counted inside the training: {watched.uncounted}"
+        yield f"  not counted inside the training: {watched.why_uncounted}"
         yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
         yield f"  samples: {samples_in_words(printed)}"
     first, last = watched.reports[0], watched.reports[-1]
@@ -100,7 +100,7 @@ def study_text(
         named = {"batch"} if any(search.changes_learning for search in draft.searches) else set[str]()
         lines += _count_lines(watched.training, {*free, *named})
     elif watched.printed:
-        lines += _progress_lines(watched.printed, watched.uncounted)
+        lines += _progress_lines(watched.printed, watched.why_uncounted)
     if draft.unset:
         lines.append(f"    unset: {yaml(draft.unset)}  # the flag is left out at this value")
     if draft.files:

@@ -185,7 +185,7 @@ class ParameterSpec(Strict):
     batch: Literal["auto"] | None = None
     """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
     samples: PositiveInt | None = None
-    """of `batch: auto`: the samples of a rank"""
+    """of `batch: auto`: how many samples a rank draws its batches from"""
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(default_factory=dict)
     """the parameter counts only while other parameters have these values"""
 
@@ -337,7 +337,7 @@ class ParameterSpec(Strict):
             is_ladder=is_ladder,
             is_range=self.range is not None and is_evenly_spaced,
             is_log=self.log,
-            bounds=(1, self.max) if self.batch else ladder_bounds,
+            bounds=(1, self.max) if self.batch else ladder_bounds,  # the batch that fits may be below all probed sizes
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else self.own,
             grown=self.grown,

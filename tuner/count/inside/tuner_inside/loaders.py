@@ -11,7 +11,7 @@ from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
-from tuner_inside.records import guarded, record_pause
+from tuner_inside.records import errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
 from tuner_inside.worker_copies import WorkerCopies
 
@@ -70,13 +70,13 @@ class Loaders:
         self._evaluated_datasets = set()
         """The ids of the data sets whose batches were evaluated since the last step, while another one waited."""
         self._tracked_datasets = set()
-        """The ids that are forgotten once their data set is gone."""
+        """The ids that are dropped once their data set is gone."""
 
     def tracked_id(self, dataset):
-        """Return the id of a data set. It is forgotten once the data set is gone: a later one may get the same id."""
+        """Return the id of a data set. It is dropped once the data set is gone: a later one may get the same id."""
         if id(dataset) not in self._tracked_datasets:
             try:
-                weakref.finalize(dataset, self._forget, id(dataset)).atexit = False
+                weakref.finalize(dataset, self._drop_dataset, id(dataset)).atexit = False
                 self._tracked_datasets.add(id(dataset))
             except TypeError:  # a list has no weak references
                 pass
@@ -163,8 +163,8 @@ class Loaders:
             self._pass_is_uncounted = False
             record_pause()
 
-    def _forget(self, dataset_id):
-        """Forget a data set that is gone."""
+    def _drop_dataset(self, dataset_id):
+        """Drop the id of a data set that is gone."""
         for ids in (self._training_datasets, self._datasets_of_last_step, self._tracked_datasets):
             ids.discard(dataset_id)
 
@@ -220,7 +220,7 @@ class Feed:
 loaders = Loaders()
 
 
-@guarded("loaders")
+@errors_switch_off("loaders")
 def _look(iterator, batch, wait_s):
     """Look at a batch that a steady training does not count by itself, such as the first one and the last one."""
     steady.end()
@@ -239,7 +239,7 @@ def _look(iterator, batch, wait_s):
         feed.remaining = feed.batches
 
 
-@guarded("loaders")
+@errors_switch_off("loaders")
 def _on_end(iterator):
     """Take the end of a pass into account."""
     steady.end()
@@ -282,4 +282,4 @@ def _wrap(module):
 
 def install():
     """Count what loaders give, from their import on."""
-    when_imported("torch.utils.data.dataloader", guarded("loaders")(_wrap))
+    when_imported("torch.utils.data.dataloader", errors_switch_off("loaders")(_wrap))
