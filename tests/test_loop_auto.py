@@ -73,11 +73,11 @@ def optimized(
 
 
 def fixed(folder: Path) -> tuple[int, ...] | None:
-    return view(folder).facts.rungs
+    return view(folder).attributes.rungs
 
 
 def ends(folder: Path) -> str | None:
-    return view(folder).facts.ended
+    return view(folder).attributes.ended
 
 
 def launched_at(listener: Quiet) -> list[object]:

@@ -51,7 +51,7 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
     assert outcome.ending is Ending.EXHAUSTED
     assert [config["batch"] for config in listener.launched] == [48, 384, 1024, 1024]
     assert {config["num_envs"] for config in listener.launched[:2]} == {8}
-    fitted = view(tmp_path).facts.batch
+    fitted = view(tmp_path).attributes.batch
     assert fitted is not None
     assert (fitted.size, fitted.per_sample_mib, fitted.free_mib) == (1024, pytest.approx(4.0), pytest.approx(9000.0))
     assert [(told.values, told.why) for told in listener.of(AutoFixed)] == [((1024,), str(fitted))]

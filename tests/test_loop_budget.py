@@ -92,7 +92,7 @@ def test_a_killed_search_is_one_that_was_stopped_unless_it_goes_on_or_has_ended(
     runs = TrialRecord(state="RUNNING")
     ended = StudyAttributes({ENDED: "no config is left"})
     views = [CaseView(name="walk", trials=trials) for trials in ([cut], [cut, runs], [])]
-    assert [bool(case.stopped) for case in (*views, replace(views[0], facts=ended))] == [True, False, False, False]
+    assert [bool(case.stopped) for case in (*views, replace(views[0], attributes=ended))] == [True, False, False, False]
 
 
 def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:

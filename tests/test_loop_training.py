@@ -45,7 +45,7 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
         answer = stop(result) if asks else Answer(Next.GO)
         answers.append(answer)
         if answer.next is Next.OTHER_TRAINING:
-            return replace(result, failure=other_training(answer.why or ""), samples_per_s=None)
+            return replace(result, failure=other_training(answer.reason or ""), samples_per_s=None)
         return result
 
     listener = Quiet()
@@ -60,7 +60,7 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
 def test_a_config_of_another_batch_ends_after_its_first_steps_and_is_never_the_best(tmp_path: Path) -> None:
     listener, answers = searched(tmp_path, ["batch"])
     stopped = [answer for answer in answers if answer.next is Next.OTHER_TRAINING]
-    assert [answer.why for answer in stopped[:1]] == ["samples per optimizer step: 64 → 128"]
+    assert [answer.reason for answer in stopped[:1]] == ["samples per optimizer step: 64 → 128"]
     best = view(tmp_path).best
     assert best is not None
     assert best.config == {"batch": 64}

@@ -289,7 +289,7 @@ def _ended_result(so_far: probe.ProbeResult, answer: probe.Answer, limits: Probe
     if answer.next is probe.Next.INTERRUPTED:
         return replace(so_far, failure=probe.STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
     if answer.next is probe.Next.PRUNED:
-        return replace(so_far, stopped=answer.why)
+        return replace(so_far, stopped=answer.reason)
     iterations = so_far.iterations + limits.warmup_iterations
     is_long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
     reaches_limits = iterations >= limits.iterations and is_long_enough

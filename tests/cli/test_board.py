@@ -186,6 +186,6 @@ def test_a_worker_that_has_ended_shows_nothing() -> None:
     bars = Bars(console)
     for event in (study(), begun(), probe()):
         bars.handle(event, "one")
-    bars.forget("one")
+    bars.remove_probe("one")
     console.print(bars)
     assert "#7" not in file.getvalue()

@@ -12,7 +12,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.event_lines import line
 from tuner.running.events import BestSoFar, ProbeEnded
-from tuner.search.choosing import Choice, History, Why
+from tuner.search.choosing import Aim, Choice, History
 from tuner.search.verdict import judge
 from tuner.store.case_study import OwnTrial
 from tuner.study.space import Space
@@ -37,7 +37,7 @@ def told(
     left_s: float | None = None,
 ) -> str:
     """Return the line of a trial."""
-    choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
+    choice = Choice(config=result.config, aim=Aim.CONFIRM if confirms else Aim.SEARCH, cold=True, origin=origin)
     history = History(optuna.create_study(), Space(()))  # nothing was probed before
     asked = OwnTrial(trial_id=8, number=7, config=result.config, choice=choice, history=history)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])

@@ -1,11 +1,13 @@
 """What the processes of a training have told, merged over ranks: samples, marks, and the training's signature."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from tuner.count import Merger
+from tuner.count.process_counts import ProcessCounts
 
 STEPS = range(1, 11)
 
@@ -79,7 +81,7 @@ def test_where_nothing_tells_which_ranks_share_samples_none_are_counted() -> Non
     mock = [(start(rank, 2, None), lambda step: count(step, inputs={str(step): 1.0})) for rank in range(2)]
     merger = merged(*mock)
     assert list(merger.new_marks()) == []
-    assert "which ranks" in str(merger.why)
+    assert "which ranks" in str(merger.why_uncounted)
 
 
 def test_a_network_that_is_called_twice_in_a_step_is_counted_by_its_loader() -> None:
@@ -96,7 +98,7 @@ def test_samples_are_unknown_where_steps_train_without_a_call_of_the_module() ->
     merger = merged((start(), lambda step: count(3 * step, forwards=2 * step)))
     list(merger.new_marks())
     assert merger.training() is None
-    assert "without a call of the module" in str(merger.why)
+    assert "without a call of the module" in str(merger.why_uncounted)
 
 
 def test_a_loader_whose_samples_are_batches_does_not_count() -> None:
@@ -142,7 +144,7 @@ def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> 
     assert per_step(merged((start(uses_rl_library=True), told))) == 128
     merger = merged((start(uses_rl_library=True), count))
     assert list(merger.new_marks()) == []
-    assert "several times" in str(merger.why)
+    assert "several times" in str(merger.why_uncounted)
 
 
 def test_steps_of_environments_without_gradients_are_no_evaluation() -> None:
@@ -168,6 +170,17 @@ def test_the_operations_of_a_step_are_those_of_all_ranks_for_each_sample() -> No
     assert training.flops_per_sample == 4 * 800 / 16
 
 
+def test_a_loader_feeds_a_training_by_the_steps_after_its_first_two() -> None:
+    def is_fed(share: float) -> bool:
+        process = ProcessCounts("one")
+        process.feed(start())
+        for step in (1, 2, 20):
+            process.feed(count(step, loader=loader(step, fed_steps=min(step, 2 + round(share * 18)))))
+        return process.is_fed
+
+    assert (is_fed(0.85), is_fed(0.95)) == (False, True)
+
+
 def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     def told(step: int) -> Mapping[str, Any]:
         return count(step, rows=32 * (step - 1), loader=loader(step, each=32, batches=4 * step, fed_steps=step))
@@ -181,6 +194,16 @@ def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     assert training.micro_batches == 4
     assert training.shares is not None
     assert training.shares.data == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_losses_end_where_they_are_no_longer_finite(value: float) -> None:
+    losses = {"0": 2.0, "1": 1.0, "2": value, "3": 1.0}
+    merger = merged((start(), lambda step: count(step, rows=32 * step, losses=losses)))
+    list(merger.new_marks())
+    training = merger.training()
+    assert training is not None
+    assert (training.signature.losses, training.signature.diverges) == ((2.0, 1.0), True)
 
 
 def test_batches_between_the_steps_of_a_network_that_alternates_with_another_are_no_accumulation() -> None:

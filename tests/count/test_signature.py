@@ -57,6 +57,18 @@ def test_a_length_that_differs_from_batch_to_batch_is_no_other_sample() -> None:
     assert [found.part for found in differences(OWN, replace(OWN, sample="? float32"))] == ["sample"]
 
 
+def test_workers_that_repeat_the_samples_make_another_training() -> None:
+    (difference,) = differences(OWN, replace(OWN, copies=2))
+    assert (difference.part, difference.own, difference.changed) == ("sample", "1", "2")
+
+
+def test_a_config_that_diverges_is_another_training_whatever_else_may_vary() -> None:
+    diverging = replace(OWN, precision="float16", losses=(10.8,), diverges=True)
+    (difference,) = differences(OWN, diverging, free={"precision"})
+    assert difference.part == "loss"
+    assert not differences(diverging, diverging)
+
+
 def test_losses_are_compared_only_where_all_else_is_equal() -> None:
     other = replace(OWN, samples_per_step=128, losses=(1.0, 1.0, 1.0))
     assert [difference.part for difference in differences(OWN, other)] == ["batch"]

@@ -190,6 +190,33 @@ def test_a_dictionary_with_the_form_of_a_tensor_is_a_dictionary(
     assert forked(A_DICTIONARY_LIKE_A_TENSOR, tmp_path / "counts").split() == ["True", "64"]
 
 
+@pytest.mark.parametrize(
+    ("source", "workers", "copies"),
+    [
+        ("records", 2, 2),  # each worker gives all records
+        ("records", 4, 4),
+        ("(record for record in records if record % count == place)", 2, 1),
+        ("(place * 1000 + record for record in records)", 4, 1),
+        ("(0 * record for record in records)", 2, 1),  # labels that are always equal show nothing
+    ],
+)
+def test_workers_that_give_the_same_samples_are_told(counted: Any, source: str, workers: int, copies: int) -> None:
+    _, records = counted(f"""
+        from torch.utils.data import IterableDataset, get_worker_info
+
+        class Records(IterableDataset):
+            def __iter__(self):
+                records, place, count = range(100), get_worker_info().id, get_worker_info().num_workers
+                return ((torch.rand(4), record) for record in {source})
+
+        for given, labels in DataLoader(Records(), batch_size=5, num_workers={workers}):
+            optimizer.zero_grad()
+            model(given).sum().backward()
+            optimizer.step()
+    """)
+    assert last(records)["loader"]["copies"] == copies
+
+
 def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
     _, records = counted("""
         torch.save(model, io.BytesIO())
@@ -220,7 +247,7 @@ def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path
         merger.feed(process, record)
         kinds.append(record["type"])
     assert not list(merger.new_marks())
-    assert "a new optimizer every few steps" in (merger.why or "")
+    assert "a new optimizer every few steps" in (merger.why_uncounted or "")
     assert kinds.count("start") < 12
 
 
@@ -503,7 +530,7 @@ def test_a_norm_over_the_batch_is_told(counted: Any, layer: str, kind: str | Non
 def test_samples_are_counted_as_they_are(merged: Any, name: str) -> None:
     merger, true = merged(name)
     training = merger.training()
-    assert training is not None, merger.why
+    assert training is not None, merger.why_uncounted
     assert training.witness == COUNTED[name]
     last_step = max(process.steps for process in merger.processes.values())
     assert last_step >= FIRST + 1
@@ -520,7 +547,7 @@ def test_a_sample_has_the_same_shape_whatever_the_batch(merged: Any) -> None:
 def test_samples_that_cannot_be_known_are_not_counted(merged: Any, name: str) -> None:
     merger, _ = merged(name)
     assert merger.training() is None
-    assert UNCOUNTED[name] in str(merger.why)
+    assert UNCOUNTED[name] in str(merger.why_uncounted)
 
 
 def test_the_end_of_a_pass_is_told_as_a_pause(counted: Any) -> None:

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
+from tuner.count.signature import Shares
 from tuner.drafting.asking import flags_to_search
 from tuner.drafting.command_lines import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
@@ -45,7 +46,7 @@ def printed(texts: Sequence[str], likely: Sequence[str] = ()) -> Watched:
     lines = PrintedLines(likely)
     lines.feed(OutputLine(t_s=float(place), text=text) for place, text in enumerate(texts))
     assert lines.progress is not None
-    return Watched(printed=lines.progress, uncounted="no torch", reports=lines.progress.reports, seconds=30.0)
+    return Watched(printed=lines.progress, why_uncounted="no torch", reports=lines.progress.reports, seconds=30.0)
 
 
 def drafted(
@@ -264,6 +265,15 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     assert (devices_of("cpu:1", 2, USES), devices_of("cpu:1", None, USES)) == ("cpu:2", "cpu:1")
 
 
+@pytest.mark.parametrize("others_pct", [None, 2.0, 60.0])
+def test_a_short_wait_for_data_beside_other_programs_is_not_believed(others_pct: float | None) -> None:
+    samples = [DeviceSample(t_s=t_s, device=0, others_pct=others_pct) for t_s in (0.0, 2.0)]
+    uses = tuple(device_uses(STEPS, samples, [Device(name="cpu:0", model="a CPU")]))
+    training = replace(TRAINING, shares=Shares(data=0.0, evaluation=0.0, saves=0.0), passes=0)
+    known = known_of(draft(typed_command(["train.py"]), devices="cpu:1"), Watched(training=training, uses=uses))
+    assert known.waits_for_data is (others_pct == 60.0)
+
+
 @pytest.mark.parametrize(
     ("command", "name"), [("python src/my train.py", "train"), ("./run.sh", "run"), ("-- x", "study")]
 )
@@ -353,7 +363,7 @@ def test_the_study_of_a_preset_is_accepted() -> None:
 def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: str) -> None:
     found = drafted(["python", "train.py", "--batch-size", "8", name], PLAIN, ("batch-size=8,16",))
     read = PrintedProgress(patterns=("a",), reports=STEPS, lines=(line,), contradiction=why)
-    watched = replace(PLAIN, printed=read, uncounted=why, uses=tuple(USES), devices="cpu:2")
+    watched = replace(PLAIN, printed=read, why_uncounted=why, uses=tuple(USES), devices="cpu:2")
     text = study_text(name, found, watched)
     made = YAML(typ="safe").load(text)
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]

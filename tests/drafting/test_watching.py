@@ -71,7 +71,7 @@ def test_it_ends_the_command_once_it_is_understood(tmp_path: Path) -> None:
     assert watched.printed
     assert watched.printed.is_plain
     assert watched.iteration_s == pytest.approx(1.0)
-    assert "no Python process" in str(watched.uncounted)
+    assert "no Python process" in str(watched.why_uncounted)
     assert world.trainer.ended_at_s is not None
     assert 20 < world.trainer.ended_at_s < 25
 
@@ -206,7 +206,7 @@ def test_what_is_counted_inside_goes_before_printed_lines(tmp_path: Path) -> Non
     inside = [line for step in range(3, 60) for line in counted(26.0 + step, step)]
     lines = sorted([*steps(100), begun, *inside], key=lambda line: line.t_s)
     watched = World(tmp_path, lines).watch()
-    assert (watched.printed, watched.training, watched.uncounted) == (None, COUNTED_TRAINING, None)
+    assert (watched.printed, watched.training, watched.why_uncounted) == (None, COUNTED_TRAINING, None)
     assert watched.reports[0].iteration == 3
     assert watched.seconds > 29  # printed lines alone would have been enough before
 
@@ -215,7 +215,7 @@ def test_where_samples_cannot_be_counted_the_lines_are_read_and_the_reason_is_ke
     why = [told(9.0, type="training", begun=True), told(9.5, type="training", why="two models take turns")]
     watched = World(tmp_path, [*why, *steps(100)]).watch()
     assert watched.printed is not None
-    assert watched.uncounted == "two models take turns"
+    assert watched.why_uncounted == "two models take turns"
 
 
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:

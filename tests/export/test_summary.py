@@ -300,5 +300,5 @@ def test_a_clear_race_says_whether_the_faster_or_the_busier_one_learns_more(
         if each
         for seed in (0, 1)
     ]
-    raced = replace(view, facts=StudyAttributes({f"race.{at:04d}": asdict(run) for at, run in enumerate(runs)}))
+    raced = replace(view, attributes=StudyAttributes({f"race.{at:04d}": asdict(run) for at, run in enumerate(runs)}))
     assert f"after 1 min 00 s of a race the {which} one learns more" in str(summary(raced).race)

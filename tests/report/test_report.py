@@ -99,7 +99,7 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
     assert not [one for one in pictures(cases["amp_pi_plus"]) if one.name == "race"]
     case = cases["amp_pi_plus"]
     kept = StudyAttributes({f"race.{number:04d}": asdict(run) for number, run in enumerate(runs)})
-    raced = replace(case, view=replace(case.view, facts=kept))
+    raced = replace(case, view=replace(case.view, attributes=kept))
     (drawn,) = [one for one in pictures(raced) if one.name == "race"]
     assert [trace["name"] for trace in drawn.data] == ["num_envs=128"] * 2 + ["num_envs=64"] * 2
     assert [trace["showlegend"] for trace in drawn.data] == [True, False, True, False]

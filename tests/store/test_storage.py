@@ -76,7 +76,7 @@ def test_trials_of_other_states_are_read_once_they_are_asked_for(database: Datab
     ended, running = ask(study), ask(study)
     assert of(TrialState.COMPLETE) == []
     tell(study, ended, ok(50.0))
-    database.storage.forget()  # as another worker, which has seen no trial begin
+    database.storage.drop_cached_trials()  # as another worker, which has seen no trial begin
     assert [one.params for one in of(TrialState.RUNNING)] == [running.config]
     assert [one.values for one in of(TrialState.COMPLETE)] == [[50.0]]
     assert [one.params for one in stored(database)] == [ended.config, running.config]

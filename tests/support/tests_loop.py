@@ -148,7 +148,7 @@ def watched(result: ProbeResult, stop: Stop) -> ProbeResult:
     for iteration in range(1, result.iterations + 1):
         so_far = replace(result, iterations=iteration)
         if (answer := stop(so_far)).next is Next.PRUNED:
-            return replace(so_far, stopped=answer.why)
+            return replace(so_far, stopped=answer.reason)
         if answer.next is Next.ENOUGH:
             return so_far
     return result

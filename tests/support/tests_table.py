@@ -125,7 +125,7 @@ class MadeUp:
                     return replace(blank, failure=STOPPED)
                 case Answer(next=Next.ENOUGH):
                     return result
-                case Answer(next=Next.PRUNED, why=why):
+                case Answer(next=Next.PRUNED, reason=why):
                     return replace(result, stopped=why)
         return result
 

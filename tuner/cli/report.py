@@ -41,7 +41,7 @@ def report(
     """
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
-    lines = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
+    commands_of = partial(lines_by_case, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     path = out or folder / f"report.{form}"
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]
@@ -51,26 +51,26 @@ def report(
         def page(reader: StudyReader, version: str) -> str:
             """Return the page of what the study has by now; `version` tells a browser whether it is new."""
             facts = gather(reader, folder, names)
-            return render(facts, form="html", commands=lines(facts), live=version)
+            return render(facts, form="html", commands=commands_of(facts), live=version)
 
         _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
         check_free(port)
         address = f"http://{LOOPBACK}:{port}/"
         console.print(f"report of {spec.name}: {address} (Ctrl-C ends it); only this machine can reach it")
         serve_forever(live_page(lambda: StudyReader(connect(url), spec.name), page), port)
-    path = write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)
+    path = write_report(path, url, spec.name, folder, trainable=names, form=form, commands_of=commands_of)
     options.print_written(console, [path])
 
 
-LinesToCopy = Callable[[StudyFacts], Mapping[str, str]]
-"""Returns case → the line to copy, which trains with its best config."""
+TrainingCommands = Callable[[StudyFacts], Mapping[str, str]]
+"""Returns case → the command line that trains with its best config, to copy."""
 
 
-def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
+def lines_by_case(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
     """Return case → the line that trains with its best config, or else the command that prints a script for that.
 
     Args:
-        command: the words of the command that prints the scripts of all cases; None after a replay, which has no lines.
+        command: the words of the command that prints the scripts of all cases; None after a replay, which cannot train.
         bench: the study's workbench; None where no training command is known.
         facts: the cases of the study.
     """
@@ -116,7 +116,7 @@ def write_report(
     *,
     trainable: Sequence[str] | None = None,
     form: str = "html",
-    lines: LinesToCopy,
+    commands_of: TrainingCommands,
 ) -> Path:
     """Return the path of a study's report, after writing it as `html` or `md`.
 
@@ -128,14 +128,14 @@ def write_report(
         trainable: the cases of the study that can be trained, so that the report names those that wait; None where the
             trainer is not there to name them.
         form: `html` or `md`.
-        lines: returns the line to copy for each case.
+        commands_of: returns the training command of each case, for the person to copy.
 
     Raises StoreError or OutputError.
     """
     from tuner.report.page import render  # noqa: PLC0415 - plotly takes a while
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
-    text = render(facts, form=form, commands=lines(facts))
+    text = render(facts, form=form, commands=commands_of(facts))
     return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
 
 
@@ -148,8 +148,8 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     study, folder = bench.spec.name, bench.folder
     try:
         trainable = [case.name for case in chosen_cases(bench, None)]
-        lines = partial(lines_to_copy, command, bench)
-        return write_report(folder / "report.html", url, study, folder, trainable=trainable, lines=lines)
+        commands_of = partial(lines_by_case, command, bench)
+        return write_report(folder / "report.html", url, study, folder, trainable=trainable, commands_of=commands_of)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")

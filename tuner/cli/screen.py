@@ -76,7 +76,7 @@ class Bars(Progress):
                 self._activity[worker] = (_phase(event), *_utilisation(event, self._devices.get(worker, ())))
                 self._show_time_left(started, event.seconds)
             case events.ProbeEnded():
-                self.forget(worker)
+                self.remove_probe(worker)
                 self._show_case(event)
             case events.CaseEnded() if all(started.case != event.case for started in self._running.values()):
                 # no worker probes the case any more; the bar stays until the last worker has ended the case
@@ -86,7 +86,7 @@ class Bars(Progress):
                 if None in self._rows:
                     self._set_bar(None, completed=len(self._ended))
 
-    def forget(self, worker: str) -> None:
+    def remove_probe(self, worker: str) -> None:
         """Show no probe of a worker any more, because the probe or the worker has ended."""
         self._running.pop(worker, None)
         self._activity.pop(worker, None)
@@ -148,7 +148,7 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """Show a line of text; `style` is one of rich's styles."""
 
-    def forget(self, worker: str) -> None:
+    def remove_probe(self, worker: str) -> None:
         """Show nothing more of a worker's probe: the worker has ended."""
 
     def close(self) -> None:
@@ -214,9 +214,9 @@ class LiveScreen(Screen):
         """Print a line above the live view."""
         self._tasks.put(partial(self._lines.say, text, style))
 
-    def forget(self, worker: str) -> None:
+    def remove_probe(self, worker: str) -> None:
         """Remove a worker's probe from the live view."""
-        self._tasks.put(partial(self._bars.forget, worker))
+        self._tasks.put(partial(self._bars.remove_probe, worker))
 
     def close(self) -> None:
         """Print what is left and remove the live view."""

@@ -92,17 +92,17 @@ def status(
         # batch size that were worked out; ended: why the search found nothing left to probe
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
-            | {"rungs": case.facts.rungs, "batch": case.facts.batch, "ended": case.facts.ended}
+            | {"rungs": case.attributes.rungs, "batch": case.attributes.batch, "ended": case.attributes.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": merged_lines(notes_beside_table(rows))})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
-    facts = [(case.name, case.facts) for case in reader.cases]
+    attributes = [(case.name, case.attributes) for case in reader.cases]
     texts = notes_beside_table(rows)
-    texts += [(name, at_its_end(kept.ended)) for name, kept in facts if kept.ended]
-    texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in facts if kept.rungs]
-    texts += [(name, auto_text("the batch size", (), str(kept.batch))) for name, kept in facts if kept.batch]
+    texts += [(name, at_its_end(kept.ended)) for name, kept in attributes if kept.ended]
+    texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in attributes if kept.rungs]
+    texts += [(name, auto_text("the batch size", (), str(kept.batch))) for name, kept in attributes if kept.batch]
     for line in lines_by_case(texts):
         console.print(line)
     if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with

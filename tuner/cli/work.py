@@ -188,10 +188,10 @@ def with_stored_rungs_and_batches(bench: Workbench, url: str) -> Workbench:
     rungs, batches = dict(bench.rungs), dict(bench.batches)
     with suppress(EmptyStoreError):  # the study has not begun
         for case in StudyReader(connect(url), bench.spec.name).cases:
-            if case.facts.rungs:
-                rungs[case.name] = case.facts.rungs
-            if case.facts.batch:
-                batches[case.name] = case.facts.batch
+            if case.attributes.rungs:
+                rungs[case.name] = case.attributes.rungs
+            if case.attributes.batch:
+                batches[case.name] = case.attributes.batch
     return replace(bench, rungs=rungs, batches=batches)
 
 
@@ -273,8 +273,8 @@ def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), 
         raise TunerError("\n".join(repairs))
     worked_on = {outcome.case.name for outcome in outcomes}
     own_rows = [row for row in rows if row.case in worked_on]
-    has_failed = any(row.without_success for row in own_rows)  # false before any trial has ended
-    if has_failed and not any(row.best for row in own_rows):
+    # a case without any ended trial has neither
+    if any(row.has_none_eligible for row in own_rows) and not any(row.best for row in own_rows):
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 

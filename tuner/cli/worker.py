@@ -165,7 +165,7 @@ class _TeamView:
 
     def ended(self, worker: str, end: Exit) -> None:
         """Print how a worker died; add an error that the user can fix (exit code 2) to `complaints`."""
-        self._screen.forget(worker)
+        self._screen.remove_probe(worker)
         errors = "\n".join(self._errors.pop(worker, []))
         if end.died:  # by a signal, or by an error of tuner itself
             how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"

@@ -3,5 +3,5 @@
 from tuner.count.launching import counting, has_started
 from tuner.count.merging import Merger
 from tuner.count.process_counts import Flag, ProcessCounts, as_parameter
-from tuner.count.signature import PARTS, Signature, TrainingCounts, differences
+from tuner.count.signature import DIVERGES, PARTS, Signature, TrainingCounts, differences
 from tuner.count.witness import ENVIRONMENTS

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import count, pairwise, takewhile
-from math import inf
+from math import inf, isfinite
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -38,7 +38,7 @@ class Merger:
         """What counts the samples; None where that is not known."""
         self._groups: list[list[ProcessCounts]] = []
         """The ranks that train on the same samples, together; the first of each group counts."""
-        self.why: str | None = None
+        self.why_uncounted: str | None = None
         """Why samples are not counted; None while they are, or may be."""
 
     def feed(self, process: str, record: Mapping[str, Any]) -> None:
@@ -129,23 +129,23 @@ class Merger:
     def _checked_witness(self) -> Witness | None:
         """Return what counts the samples: chosen once all ranks have begun, and checked at each later call.
 
-        None before it can be chosen. None also if nothing counts the samples, for good: then `why` says why.
+        None before it can be chosen. None also if nothing counts the samples, for good: then `why_uncounted` says why.
         """
         trainers = self.trainers
         are_complete = bool(trainers) and len(trainers) >= trainers[0].world
         have_all_begun = are_complete and min(process.steps for process in trainers) > BASE_STEP
         error = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
         if error is not None:  # a process has switched its counting of steps off
-            self.why, self._witness = error, None
+            self.why_uncounted, self._witness = error, None
         elif self._witness is not None:
-            self.why = contradiction(self._leads, self._witness)
-            if self.why is not None:
+            self.why_uncounted = contradiction(self._leads, self._witness)
+            if self.why_uncounted is not None:
                 self._witness = None
-        elif self.why is None and have_all_begun:
+        elif self.why_uncounted is None and have_all_begun:
             self._groups = _groups(trainers)
             answer = witness_or_why(self._leads) if self._groups else "it is not known which ranks share samples"
             if isinstance(answer, str):
-                self.why = answer
+                self.why_uncounted = answer
             else:
                 self._witness = answer
         return self._witness
@@ -162,6 +162,7 @@ class Merger:
         precision = lead.points[-1].get("precision", {})
         # ranks that share their samples have parts of the model; a single rank may have shards of it
         is_split = len(group) > 1 or bool(start.get("is_split"))
+        losses = () if precision.get("scaled") else _losses(self._groups)  # a scaler multiplies the losses
         return Signature(
             samples_per_step=samples_per_step,
             sample=lead.points[-1].get("form", ""),
@@ -174,7 +175,9 @@ class Merger:
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=_precision_in_words(start, precision),
             normed=self._samples_of_batch_norm(start),
-            losses=() if precision.get("scaled") else _losses(self._groups),  # a scaler multiplies the losses
+            copies=lead.points[-1].get("loader.copies", 1) if lead.is_fed else 1,
+            losses=tuple(takewhile(isfinite, losses)),
+            diverges=not all(map(isfinite, losses)),
         )
 
     def _samples_of_batch_norm(self, start: Mapping[str, Any]) -> float | None:

@@ -26,7 +26,7 @@ class Flag:
     """The spellings that switch it off, such as `no-compile`."""
     typed: bool = False
     """Whether the command line names it."""
-    in_order: bool = False
+    is_read_in_order: bool = False
     """Whether the script takes each `--name=value` and config file in turn, so that the last one is in force."""
 
     @property
@@ -147,7 +147,7 @@ class ProcessCounts:
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
         first = 2 if self.steps > 2 else 0  # which of several optimizers is the main one is known after two steps
-        fed_steps = self.total("loader.fed_steps", self.steps) - self.total("loader.feeds", first)
+        fed_steps = self.total("loader.fed_steps", self.steps) - self.total("loader.fed_steps", first)
         steps = self.steps - first
         return steps > 0 and fed_steps >= 0.9 * steps  # 0.9 is chosen
 

@@ -17,6 +17,7 @@ PARTS = {
     "loss": "loss of the first steps",
 }
 """The parts of a training that a config may change → what differs."""
+DIVERGES = "a loss of the first steps is infinite, or not a number"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,12 @@ class Signature:
     normed: float | None = None
     """Over how many samples a batch norm takes its means; None where the model has none, or nobody knows."""
     losses: tuple[float, ...] = ()
-    """The loss of each of the first steps, the mean over ranks; empty where it cannot be read."""
+    """The loss of each of the first steps, the mean over ranks, up to one that is not finite; empty where it cannot be
+    read."""
+    copies: int = 1
+    """How many workers of the loader give the same samples, so that a pass has each sample as often."""
+    diverges: bool = False
+    """Whether a loss of the first steps is infinite, or not a number."""
 
 
 class Difference(NamedTuple):
@@ -64,9 +70,11 @@ class Difference(NamedTuple):
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
     """Return how a config changes the person's own training, without the differences in parts that may change.
 
-    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. If the
-    batch may change and has changed, a difference in learning rate and weight decay is left out, too: scripts scale
-    them with the batch.
+    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. But
+    a config that diverges, where the person's own training does not, always differs.
+
+    If the batch may change and has changed, a difference in learning rate and weight decay is left out, too: scripts
+    scale them with the batch.
 
     Args:
         own: The person's own training.
@@ -74,7 +82,9 @@ def differences(own: Signature, changed: Signature, free: Collection[str] = ()) 
         free: The parts, out of `PARTS`, that may change.
     """
     known = list(_differences_but_loss(own, changed))
-    if not known and (loss_difference := _loss_difference(own, changed)):
+    if changed.diverges and not own.diverges:
+        known.append(Difference(part="loss", own="finite", changed="infinite, or not a number"))
+    elif not known and (loss_difference := _loss_difference(own, changed)):
         known.append(loss_difference)
     has_other_batch = _batch_difference(own, changed) is not None
     scales_settings = "batch" in free and has_other_batch and own.optimizer == changed.optimizer
@@ -91,6 +101,9 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
     are_alike = all(first == second or "?" in (first, second) for first, second in sizes)
     if own.sample and changed.sample and not are_alike:
         yield Difference(part="sample", own=own.sample, changed=changed.sample)
+    if own.copies != changed.copies:
+        what = "workers of the loader that give the same samples"
+        yield Difference(part="sample", own=f"{own.copies}", changed=f"{changed.copies}", what=what)
     if own.is_split or changed.is_split:
         # several ranks hold some of the parameters, such as those of norms, and all are added up (3 % is chosen)
         have_same_model = abs(changed.parameters - own.parameters) <= 0.03 * own.parameters

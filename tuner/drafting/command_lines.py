@@ -40,8 +40,8 @@ class Setting(NamedTuple):
     name: str
     """The flag's name as typed, without leading dashes."""
     value: str
-    word: int = -1
-    """The position of the word that holds the value; -1 for a variable before the command."""
+    word_index: int = -1
+    """The index of the word that holds the value; -1 for a variable before the command."""
     full: str = ""
     """The long name of a flag that is typed in short, such as `workers` for `-j`; empty where it is unknown."""
 
@@ -82,18 +82,17 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
         full = in_script.names[0] if in_script else ""
         takes_any = not (in_script and in_script.is_switch)  # a switch takes true and false alone
         is_bool = next_word is not None and next_word.lower() in {"true", "false"}
-        # `in_order`: the script reads flags and configuration files in the order of the words. A flag among these words
-        # that is not `typed` has another value: a file behind it has replaced what the word says.
-        if in_script and in_script.in_order and not in_script.typed:
+        # a flag among the words that is not `typed`: a file behind it has replaced the value that the word says
+        if in_script and in_script.is_read_in_order and not in_script.typed:
             continue
         if flag and flag["value"] is not None:  # `--name=value`
-            typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
+            typed.append(Setting(name=flag["name"], value=flag["value"], word_index=place, full=full))
         elif flag and next_word is not None and not _is_flag(next_word) and (takes_any or is_bool):  # `--name value`
-            typed.append(Setting(name=flag["name"], value=next_word, word=place + 1, full=full))
+            typed.append(Setting(name=flag["name"], value=next_word, word_index=place + 1, full=full))
         elif override and place > 0:  # `name=value`; as the first word it would be a variable
-            typed.append(Setting(name=override["name"], value=override["value"], word=place))
+            typed.append(Setting(name=override["name"], value=override["value"], word_index=place))
         elif word in names and is_behind_program and next_word is not None and not _is_flag(next_word):  # `name value`
-            without_dashes.append(Setting(name=word, value=next_word, word=place + 1))
+            without_dashes.append(Setting(name=word, value=next_word, word_index=place + 1))
     return typed + [pair for pair in without_dashes if not any(setting.is_called(pair.name) for setting in typed)]
 
 
@@ -103,9 +102,9 @@ def words_of_value(words: Sequence[str], setting: Setting, flags: Sequence[Flag]
     The script's flag tells of a list: it is typed, and has no single value.
     """
     is_list = any(flag.typed and flag.value is None for flag in flags if flag.parameter == setting.parameter)
-    if not is_list or setting.word < 0:
+    if not is_list or setting.word_index < 0:
         return [setting.value]
-    return [setting.value, *takewhile(lambda word: not _is_flag(word), words[setting.word + 1 :])]
+    return [setting.value, *takewhile(lambda word: not _is_flag(word), words[setting.word_index + 1 :])]
 
 
 def ranks(words: Sequence[str]) -> int | None:
@@ -176,7 +175,7 @@ def template(
     Args:
         words: the words of the command, as typed.
         searched: flag, spelled as the user or the script names it → its placeholder: `{num_workers}`, or `{flag:amp}`
-            for a flag without a value.
+            for a flag without a value. For a script of Hydra, `HYDRA_FOLDER` is among them, with `{out_dir}`.
         variables: the values of the environment variables before the command, which may have placeholders.
         flags: those of the script.
     """
@@ -189,10 +188,10 @@ def template(
         placeholder = next(of_search, _launch_fact(setting, words))
         if placeholder is None:
             continue
-        name = literal[setting.word].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
-        literal[setting.word] = name + placeholder
-        flag_before = "" if name else f"{words[setting.word - 1]} "
-        changes.append(WordChange(f"{flag_before}{words[setting.word]}", f"{flag_before}{literal[setting.word]}"))
+        name = literal[setting.word_index].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
+        literal[setting.word_index] = name + placeholder
+        before = "" if name else f"{words[setting.word_index - 1]} "  # the flag
+        changes.append(WordChange(f"{before}{words[setting.word_index]}", f"{before}{literal[setting.word_index]}"))
     # switches, and flags that the command lacks
     texts = (*words, *variables)
     for flag, placeholder in searched.items():
@@ -260,8 +259,8 @@ def _words_that_add(
     """Return the words that add a flag with its placeholder to a command, in the form of its other flags.
 
     That form is `--flag value`, `--flag=value` or `flag=value`. The flag is spelled as in the script, or else with
-    dashes or underscores like the typed flags. Hydra takes `flag=value` alone,
-    also behind its own `--config-name`.
+    dashes or underscores like the typed flags. Hydra takes `flag=value` alone, also behind its own `--config-name`. A
+    script that reads its words in order, as nanoGPT, takes `--flag=value` alone.
     """
     if placeholder.startswith(_SWITCH):
         return [placeholder]
@@ -272,8 +271,8 @@ def _words_that_add(
     flags = [word for word in script_words if _is_flag(word)]
     if is_hydra or (not flags and any(map(_OVERRIDE.fullmatch, script_words))):
         return [f"{flag}={placeholder}"]
-    is_in_order = any(known.in_order for known in flags_of_script)
-    if is_in_order or (flags and all("=" in word for word in flags)):
+    is_read_in_order = any(known.is_read_in_order for known in flags_of_script)
+    if is_read_in_order or (flags and all("=" in word for word in flags)):
         return [f"--{flag}={placeholder}"]
     return [f"--{flag}", placeholder]
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from tuner import probe
 from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
@@ -28,6 +29,7 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
         cores=max(1, usable_cores() // max(1, len(watched.uses))),
         training=watched.training,
         on_gpu=any(use.device.is_gpu for use in watched.uses),
+        is_disturbed=any((use.others_pct or 0.0) >= probe.BUSY_PCT for use in watched.uses),
         free_batch=free_batch,
         free_precision=free_precision,
     )
@@ -87,20 +89,20 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
     A word `--name=value` sets a variable. A word without dashes is a configuration file, as in
     `train.py config/train_gpt2.py`. The script takes the words in order, so that a file replaces the options before it.
     """
-    flags = _flags_in_order(command.source)
+    flags = _flags_read_in_order(command.source)
     for word in command.words:
         name, equals, value = word.lstrip("-").partition("=")
         if word.startswith("--") and equals and name in flags:
             flags[name] = replace(flags[name], value=value, typed=True)
         elif word.endswith(".py") and not word.startswith("-") and word != command.script:
-            flags |= {name: flag for name, flag in _flags_in_order(text_of(word)).items() if name in flags}
+            flags |= {name: flag for name, flag in _flags_read_in_order(text_of(word)).items() if name in flags}
     yield from flags.values()
 
 
-def _flags_in_order(source: str) -> dict[str, Flag]:
+def _flags_read_in_order(source: str) -> dict[str, Flag]:
     """Return name → flag for each global variable of a script that is a constant, or arithmetic such as `5 * 8`.
 
-    The flags have `in_order`: a later word of the command replaces their values.
+    The flags have `is_read_in_order`: a later word of the command replaces their values.
     """
     constants: dict[str, Value] = {}
     tree = syntax_tree(source)
@@ -113,7 +115,7 @@ def _flags_in_order(source: str) -> dict[str, Flag]:
                 with suppress(ValueError):  # it has names or functions in it
                     number = Expression(ast.unparse(value)).value({}) or 0.0
                     constants[name] = int(number) if number.is_integer() else number
-    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in constants.items()}
+    return {name: Flag(names=(name,), value=str(value), is_read_in_order=True) for name, value in constants.items()}
 
 
 def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:

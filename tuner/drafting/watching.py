@@ -31,6 +31,8 @@ class DeviceUse(NamedTuple):
     mem_peak_mib: float | None
     worked: bool
     """Whether the command computed on it."""
+    others_pct: float | None = None
+    """The mean share of the processors that other programs used; known only for the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +43,7 @@ class Watched:
     """How its printed lines show the progress; None where steps and samples are counted inside the training."""
     training: TrainingCounts | None = None
     """What was counted inside the training; None where nothing was."""
-    uncounted: str | None = None
+    why_uncounted: str | None = None
     """Why nothing was counted inside; None where something was."""
     reports: tuple[probe.Progress, ...] = ()
     """Its iterations: counted inside, or printed."""
@@ -162,7 +164,7 @@ def watch(
     return Watched(
         printed=None if training else progress,
         training=training,
-        uncounted=None if training else counted.why or _why_uncounted(processes),
+        why_uncounted=None if training else counted.why_uncounted or _why_uncounted(processes),
         reports=tuple(counted.reports if training else progress.reports if progress else ()),
         processes=processes,
         samples=tuple(recorder.samples()),
@@ -186,7 +188,7 @@ class CountedLines:
         self._reader = probe.ProgressReader(probe.LinePatterns(), origin_s)
         self.reports: list[probe.Progress] = []
         self.training: TrainingCounts | None = None
-        self.why: str | None = None
+        self.why_uncounted: str | None = None
         """Why samples are not counted; None where nothing has said so."""
         self.begun_s: float | None = None
         """The seconds from the start until an optimizer was known to have made a step; None before that."""
@@ -198,7 +200,7 @@ class CountedLines:
                 continue
             message = probe.json_object(line.text)
             self.training = training_counts(message.get("counts")) or self.training
-            self.why = message.get("why", self.why)
+            self.why_uncounted = message.get("why", self.why_uncounted)
             if message.get("begun") and self.begun_s is None:
                 self.begun_s = line.t_s
             if message.get(COUNTED) and (report := self._reader.feed(line)):
@@ -207,7 +209,7 @@ class CountedLines:
     @property
     def is_stepping(self) -> bool:
         """Whether an optimizer has made a step, and no message has said that samples cannot be counted."""
-        return self.begun_s is not None and self.why is None
+        return self.begun_s is not None and self.why_uncounted is None
 
     @property
     def is_enough(self) -> bool:
@@ -276,7 +278,9 @@ def device_uses(
             worked = (util_pct or 0.0) > 0 or has_grown
         else:
             worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less of a CPU
-        uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked))
+        others = [sample.others_pct for sample in of_device if sample.others_pct is not None]
+        others_pct = fmean(others) if others else None
+        uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked, others_pct))
     return uses
 
 

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
-from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
+from tuner.count import DIVERGES, ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.command_lines import nodes, script_without_flags
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedProgress
@@ -46,8 +46,10 @@ def first_run_lines(watched: Watched) -> Iterator[str]:
     yield f"understood after {duration(watched.seconds)}:"
     if watched.training:
         yield f"  samples: {counted_in_words(watched.training)}"
+        if watched.training.signature.diverges:
+            yield f"  {DIVERGES}: mend the training first"
     elif printed := watched.printed:
-        yield f"  not counted inside the training: {watched.uncounted}"
+        yield f"  not counted inside the training: {watched.why_uncounted}"
         yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
         yield f"  samples: {samples_in_words(printed)}"
     first, last = watched.reports[0], watched.reports[-1]
@@ -98,7 +100,7 @@ def study_text(
         named = {"batch"} if any(search.changes_learning for search in draft.searches) else set[str]()
         lines += _count_lines(watched.training, {*free, *named})
     elif watched.printed:
-        lines += _progress_lines(watched.printed, watched.uncounted)
+        lines += _progress_lines(watched.printed, watched.why_uncounted)
     if draft.unset:
         lines.append(f"    unset: {yaml(draft.unset)}  # the flag is left out at this value")
     if draft.files:

@@ -45,7 +45,7 @@ class CaseView:
     study_id: int = 0
     name: str
     record: CaseRecord = field(default_factory=CaseRecord)
-    facts: StudyAttributes = field(default_factory=lambda: StudyAttributes({}))
+    attributes: StudyAttributes = field(default_factory=lambda: StudyAttributes({}))
     """What the study keeps beside the trials."""
     trials: Sequence[TrialRecord] = ()
     """All trials, in the order of their numbers."""
@@ -79,15 +79,15 @@ class CaseView:
 
         A process that was killed stores no such text, but its newest trial counts as interrupted.
         """
-        if self.facts.ended or any(trial.state == RUNNING for trial in self.trials):
+        if self.attributes.ended or any(trial.state == RUNNING for trial in self.trials):
             return None
         is_cut = bool(self.trials) and self.trials[-1].status == INTERRUPTED
-        return self.facts.stopped or (STOPPED_EARLY if is_cut else None)
+        return self.attributes.stopped or (STOPPED_EARLY if is_cut else None)
 
     @cached_property
     def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race. Where a study has changed what it takes as the score, those of the newest."""
-        return tuple(newest_scored(self.facts.race))
+        return tuple(newest_scored(self.attributes.race))
 
     @cached_property
     def race_by_config(self) -> dict[str, list[RunRecord]]:
@@ -122,7 +122,7 @@ class CaseView:
         only sessions have measured is unconfirmed: the plain command must measure it, too.
         """
         if len(self.objectives) == 1:
-            return leader(self.trials, self.record.defaults)
+            return leader(self.trials, self.record.defaults)  # a default stays where a gain is not sure
         unconfirmed = next((member for member in self.front if member.is_warm), None)
         return Leader(best=self.front[0], unconfirmed=unconfirmed) if self.front else None
 

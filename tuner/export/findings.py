@@ -82,7 +82,7 @@ def beside_table(row: CaseSummary) -> list[CaseFinding]:
     learnt, and where best and default were not measured in the same way.
     """
     changes_learning = bool(row.best and row.best.changes_learning)
-    needs_words = row.without_success or changes_learning or bool(measured_otherwise(row))
+    needs_words = row.has_none_eligible or changes_learning or bool(measured_otherwise(row))
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
@@ -126,7 +126,7 @@ def failed_lines(views: Iterable[CaseView], folder: Path) -> list[str]:
 
 def _remedies(row: CaseSummary) -> Iterator[str]:
     """Yield what to do about a case of which all trials so far have failed or were pruned; else nothing."""
-    if not row.without_success:
+    if not row.has_none_eligible:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
     if kind and (kind.remedy or kind.blame is not Blame.CONFIG):  # other configs may not help until this is repaired
@@ -206,7 +206,8 @@ def gain_text(row: CaseSummary) -> str:
     if row.best is None or row.default is None:
         return ""
     if row.default.config == row.best.config:
-        return "none, the default is best"
+        is_alone = row.ok <= row.best.readings and not row.pruned
+        return "no other was measured" if is_alone else "none, the default is best"
     if row.gain is None:
         return "unknown"
     if row.objective in SPEEDS:

@@ -142,7 +142,7 @@ class StudyReader:
             record = attributes.case or CaseRecord()
             stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
             trials = [trial for trial in stored if trial]
-            view = CaseView(study_id=study_id, name=name, record=record, facts=attributes, trials=trials)
+            view = CaseView(study_id=study_id, name=name, record=record, attributes=attributes, trials=trials)
             cases.append(replace(view, left_out=len(stored) - len(trials)))  # damaged, or of another program
         return cases
 

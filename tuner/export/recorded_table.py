@@ -155,7 +155,7 @@ def _table_and_header(reader: StudyReader, case: CaseView, trials: list[TrialRec
 def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
     """Return the row of a trial; `series` is the objective after each iteration."""
     probe, failure = trial.probe, trial.probe.failure
-    own_names = ("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples")  # as the probe has them
+    own_names = ("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples")  # fields and columns
     return {
         **trial.config,
         **probe.metrics,

@@ -104,8 +104,8 @@ class CaseSummary:
         return self.best.vs_default
 
     @property
-    def without_success(self) -> bool:
-        """Whether trials have ended, but none of them may be the best."""
+    def has_none_eligible(self) -> bool:
+        """Whether trials have ended by themselves, but none of them may be the best."""
         return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
 
 

@@ -229,7 +229,8 @@ def pareto(study: StudyReader) -> Sheet:
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *study.fields.parameters, *values]
-    # a metric of which less is better, such as joules per sample, is shown where its inverse is an objective
+    # a metric of which less is better, such as joules per sample, is shown where its inverse is an objective; a metric
+    # without an inverse (None) is always shown
     columns += [name for name in FRONT_COLUMNS if INVERSES.get(name) in {None, *objectives}]
     columns += ["out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]

@@ -66,7 +66,7 @@ class MergedCounts:
         """Begin without any counts. `new_lines`: returns the lines since its last call."""
         self._new_lines = new_lines
         self._merger = Merger()
-        self._last_why: str | None = None
+        self._sent_reason: str | None = None
         """The reason of the last message that says why nothing is counted."""
         self._has_begun = False
         """Whether a message has said that the training has begun."""
@@ -78,7 +78,7 @@ class MergedCounts:
 
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: iterations of all ranks, and facts about the training."""
-        if self._last_why == NOT_OURS:
+        if self._sent_reason == NOT_OURS:
             return []
         try:
             records = [(name, message) for name, text in self._new_lines() if (message := json_object(text))]
@@ -87,7 +87,7 @@ class MergedCounts:
             is_paused = any(message.get("type") == "pause" for _, message in records)
             return self._new_messages(is_paused) if records else []
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
-            self._merger, self._last_why = Merger(), NOT_OURS
+            self._merger, self._sent_reason = Merger(), NOT_OURS
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
 
     def _new_messages(self, is_paused: bool) -> list[str]:
@@ -107,9 +107,9 @@ class MergedCounts:
             messages.append({"type": TRAINING, "begun": True})
         if is_paused:
             messages.append({"type": TRAINING, "paused": True})
-        if self._merger.why != self._last_why:
-            self._last_why = self._merger.why
-            messages.append({"type": TRAINING, "why": self._last_why})
+        if self._merger.why_uncounted != self._sent_reason:
+            self._sent_reason = self._merger.why_uncounted
+            messages.append({"type": TRAINING, "why": self._sent_reason})
         return [json.dumps(message) for message in messages]
 
 

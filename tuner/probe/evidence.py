@@ -55,17 +55,17 @@ class _Stream:
     """Whether an exception of the chain followed from the end of another process."""
     raised_at: str = ""
     """Where the innermost frame stands, and its statement: ` in train.py, line 12: assert ready`."""
-    expects_statement: bool = False
-    """Whether the next line is the statement of a frame."""
+    is_statement_next: bool = False
+    """Whether the last line named the file of a frame: its statement comes next."""
     cause: Clue | None = None
     """The last exception that no end of another process has caused."""
 
     def note_frame(self, text: str) -> None:
         """Note the place and the statement of a frame; `text` is a line inside a traceback, which may be either."""
         if frame := _FRAME.match(text):
-            self.raised_at, self.expects_statement = f" in {frame['file']}, line {frame['line']}", True
-        elif self.expects_statement:
-            self.raised_at, self.expects_statement = f"{self.raised_at}: {text.strip()}", False
+            self.raised_at, self.is_statement_next = f" in {frame['file']}, line {frame['line']}", True
+        elif self.is_statement_next:
+            self.raised_at, self.is_statement_next = f"{self.raised_at}: {text.strip()}", False
 
 
 class RootCauses:
@@ -80,7 +80,7 @@ class RootCauses:
     _PREFIX = re.compile(r"(?:\[[\w,]{1,30}\](?:<\w+>)?: ?|[0-9]{1,6}: )?")
     """What torch (`[rank1]: `), torchrun (`[default1]:`), mpirun (`[1,2]<stderr>:`) and srun (`2: `) put first."""
     _HEADER = re.compile(r"\bTraceback \(most recent call last\)")
-    _CHILD = re.compile(r"^Process \S+:$")
+    _CHILD_NAME = re.compile(r"^Process \S+:$")
     """Matches the line with which multiprocessing names the process whose traceback follows."""
     _RAISED = re.compile(r"^(?:\w+\.)*[A-Z_]\w*(?:: |:?$)")
     """Matches the last line of a traceback that is known to be one: `gymnasium.error.NameNotFound: …` counts, too."""
@@ -96,10 +96,10 @@ class RootCauses:
         """Begin before the first line."""
         self._streams: dict[str, _Stream] = {}
         """The key of a stream, which is a writer and perhaps the name of its child process → the tracebacks."""
-        self._current_keys: dict[str, str] = {}
-        """A writer → the key of the stream whose traceback it has written last."""
-        self._named_children: dict[str, str] = {}
-        """A writer → the child process that its line, such as `Process SpawnProcess-1:`, has named."""
+        self._newest_keys: dict[str, str] = {}
+        """A writer → the key of the stream of its newest traceback: its own stream, or that of a child process."""
+        self._child_of_next_traceback: dict[str, str] = {}
+        """A writer → its line, such as `Process SpawnProcess-1:`, which says whose traceback comes next."""
         self.consequence: Clue | None = None
         """The last exception that followed from the end of another process."""
 
@@ -112,16 +112,16 @@ class RootCauses:
         prefix = match[0] if match else ""
         line = text[len(prefix) :].rstrip()
         writer = f"{prefix if rank is None else rank}"
-        stream = self._streams.get(self._current_keys.get(writer, writer))
+        stream = self._streams.get(self._newest_keys.get(writer, writer))
         is_in_traceback = stream is not None and stream.is_open
         # a frame alone begins a traceback, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
             if not (stream and stream.is_linked):  # a new chain, perhaps of a child process with the writer's prefix
-                self._current_keys[writer] = writer + self._named_children.pop(writer, "")
-                stream = self._streams.setdefault(self._current_keys[writer], _Stream())
-            stream.is_consequence = stream.is_consequence and stream.is_linked  # a new chain is no consequence yet
-            stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
+                self._newest_keys[writer] = writer + self._child_of_next_traceback.pop(writer, "")
+                stream = self._streams.setdefault(self._newest_keys[writer], _Stream())
+            stream.is_consequence = stream.is_consequence and stream.is_linked  # a new chain may be a cause
+            stream.is_open, stream.is_linked, stream.raised_at, stream.is_statement_next = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
             stream.note_frame(line)
@@ -129,15 +129,15 @@ class RootCauses:
             self._end_traceback(stream or self._streams.setdefault(writer, _Stream()), line, prefix, t_s, rank)
         elif stream and self._LINK.match(line):
             stream.is_linked = True
-        elif self._CHILD.match(line):
-            self._named_children[writer] = line
+        elif self._CHILD_NAME.match(line):
+            self._child_of_next_traceback[writer] = line
 
-    def forget(self, before_s: float) -> None:
-        """Forget the exceptions before this time, because the training has gone on after them."""
+    def drop_before(self, t_s: float) -> None:
+        """Drop the exceptions before this time, because the training has gone on after them."""
         for stream in self._streams.values():
-            if stream.cause and stream.cause.t_s < before_s:
+            if stream.cause and stream.cause.t_s < t_s:
                 stream.cause = None
-        if self.consequence and self.consequence.t_s < before_s:
+        if self.consequence and self.consequence.t_s < t_s:
             self.consequence = None
 
     @property
@@ -280,11 +280,11 @@ class Evidence:
         if kind or is_fatal:
             self._add(rule, Clue(t_s, text, rank, is_fatal=is_fatal, is_certain=is_certain))
 
-    def forget(self, before_s: float) -> None:
-        """Forget all lines before this time, because all ranks have completed an iteration that began then."""
-        self._clues = {rule: [clue for clue in clues if clue.t_s >= before_s] for rule, clues in self._clues.items()}
-        self._printed_causes.forget(before_s)
-        while self._tail and self._tail[0].t_s < before_s:
+    def drop_before(self, t_s: float) -> None:
+        """Drop all lines before this time, because all ranks have completed an iteration that began then."""
+        self._clues = {rule: [clue for clue in clues if clue.t_s >= t_s] for rule, clues in self._clues.items()}
+        self._printed_causes.drop_before(t_s)
+        while self._tail and self._tail[0].t_s < t_s:
             self._tail.popleft()
 
     def failure(self) -> Failure | None:

@@ -182,7 +182,7 @@ class Tail:
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
-        """Begin before the start of a file. At most `most_bytes` are read at once; a longer line is skipped."""
+        """Begin before the start of a file. At most `most_bytes` are read at once: of a longer line, only the end."""
         self._path = path
         self._most_bytes = most_bytes
         self._inode = 0
@@ -207,7 +207,7 @@ class Tail:
             return []
         lines, newline, _ = chunk.rpartition(b"\n")  # what follows is an incomplete line, which is read again
         is_full = len(chunk) == self._most_bytes
-        is_part_of_long_line = is_full and not newline
+        is_part_of_long_line = is_full and not newline  # dropped; its end comes later, as a line of its own
         begins_file = self._offset == 0
         self._offset += len(chunk) if is_part_of_long_line else len(lines) + len(newline)
         if begins_file and newline:
@@ -236,7 +236,7 @@ class Bounds(NamedTuple):
     log_bytes: int = 64 * BYTES_PER_MIB
     """The most that the log file takes."""
     tail_bytes: int = BYTES_PER_MIB
-    """The most that is read from the progress file at once; a record that does not fit is skipped."""
+    """The most that is read from the progress file at once. Of a longer record only the end is read: no JSON."""
 
 
 USUAL_BOUNDS = Bounds()

@@ -184,7 +184,8 @@ class ProgressReader:
     def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
         """Return the last part of an iteration of which a session has done only a share; None without such a part.
 
-        `began_s` and `t_s` are when the iteration began and ended: the part must begin between them.
+        Its message has `thin_by`, the seconds of training that each second of the part stands for. `began_s` and `t_s`
+        are when the iteration began and ended: the part must begin between them.
         """
         stamp_s, trained_per_s = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
         if stamp_s is None or trained_per_s is None or trained_per_s <= 1:

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     """The answer of `Stop` to a probe: what it does next."""
 
     next: Next
-    why: str | None = None
+    reason: str | None = None
     """Why the probe is given up; None if it is not."""
     next_result_s: float = math.inf
     """The seconds after the first mark from which on the next iteration gives a result, however new the last one is."""

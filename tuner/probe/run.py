@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from tuner.count import has_started
+from tuner.count import DIVERGES, has_started
 from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
@@ -77,7 +77,7 @@ class _Ending(NamedTuple):
     """How a probe ended."""
 
     end: ProbeEnd
-    why: str | None = None
+    reason: str | None = None
     """Why `stop` has given the probe up; None if it has not."""
 
 
@@ -114,7 +114,7 @@ class _Probe:
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
-            end, why = self._follow(trainer, protocols.ending_after_last(stop))
+            end, reason = self._follow(trainer, protocols.ending_after_last(stop))
             is_healthy = end in {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}  # its session may serve another
             exit_code = trainer.release() if is_healthy else trainer.end()
         except BaseException:
@@ -127,7 +127,7 @@ class _Probe:
         samples, devices = self._recorder.samples(), self._recorder.source.devices
         write_series(self._plan.slot.out_dir, samples, devices, marks=self._watch.marks, window=window)
         if end is ProbeEnd.OTHER_TRAINING:
-            return self._failed(result, other_training(why or ""))
+            return self._failed(result, other_training(reason or ""))
         # `os.path.exists` is False also for what cannot be looked at
         missing = [path.name for path in self._plan.expected if not os.path.exists(path)]  # noqa: PTH110
         failure = self._watch.failure(
@@ -141,7 +141,7 @@ class _Probe:
             is_counted=self._plan.is_counted and has_started(self._plan.slot.counts),
         )
         failure = failure or idle_device(result, self._plan.slot.devices)  # what the output shows comes first
-        return replace(self._failed(result, failure) if failure else result, stopped=why)
+        return replace(self._failed(result, failure) if failure else result, stopped=reason)
 
     def _failed(self, result: ProbeResult, failure: Failure) -> ProbeResult:
         """Return a failed probe's result without its window: utilisation after a rank has died means nothing.
@@ -204,7 +204,7 @@ class _Probe:
 
             # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):
-                return _Ending(end, answer.why)
+                return _Ending(end, answer.reason)
             if advanced and self._watch.has_enough and not wants_more:
                 return _Ending(ProbeEnd.ENOUGH)
             if end := self._watch.reason_to_end(now_s):
@@ -233,6 +233,7 @@ class _Probe:
         steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
+        diverges = self._watch.training is not None and self._watch.training.signature.diverges
         price = self._plan.slot.price_per_hour
         per_price = speed.times(HOUR_S / price) if speed and price is not None else None
         return replace(
@@ -254,7 +255,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=tuple(summaries.notes(window, shares, devices, doubt)),
+            notes=(*summaries.notes(window, shares, devices, doubt), *([DIVERGES] if diverges else [])),
         )
 
     def _without_window(self, total_s: float) -> ProbeResult:

@@ -425,7 +425,9 @@ LOADED = "other processes used"
 def doubt(window: Window) -> str | None:
     """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
 
-    `Window` explains the queue of the loader.
+    The workers of a data loader fill a queue before the first iteration. While these batches last, training may be
+    faster than the loader. A count of samples that falls is dropped from its mark. Where too many are dropped, some
+    samples are known, and samples/s is not.
     """
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"

@@ -116,7 +116,7 @@ class Watch:
             else:
                 self._feed_message(json_object(line.text), line.t_s)
         if len(self.marks) > max(marks_before, 1):
-            self.evidence.forget(before_s=self.marks[-2].t_s)
+            self.evidence.drop_before(self.marks[-2].t_s)
         return len(self.marks) > marks_before
 
     @property

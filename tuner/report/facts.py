@@ -314,7 +314,8 @@ def explained(study: StudyFacts) -> str:
     if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):  # a case without ladder
         lines.append("The default has the first value of each parameter.")
     elif rows:
-        ladder, agent = rows[0].ladder, "an unchanged agent, and the first value of each other parameter"
+        # the ladder of the first case stands for all; an agent file names the network and the optimizer
+        ladder, agent = rows[0].ladder, "an unchanged agent file, and the first value of each other parameter"
         lines.append(f"The default has the measured {ladder} that is nearest to the best's, {agent}.")
     if len(study.cases) > 1:
         lines.append("The case whose best gains most over the default comes first.")
@@ -365,7 +366,7 @@ def when_found(case: CaseFacts) -> str:
     share_pct = 100.0 * ended_s / case.device_s
     text = f"Trial #{case.first_best.trial.number} first measured the best config, "
     text += f"after {ended_s:,.0f} device-seconds ({share_pct:.0f} % of all)."
-    why_ended = case.view.facts.ended  # None where the search may still go on
+    why_ended = case.view.attributes.ended  # None where the search may still go on
     if share_pct < 99.5:  # a larger share is printed as 100 %
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:

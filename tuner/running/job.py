@@ -172,7 +172,7 @@ class Budget:
         self.total_s = math.inf if hours is None else hours * HOUR_S
         """The seconds of the whole budget."""
         self._end_s = clock.now() + self.total_s
-        self._has_begun = False
+        self._has_begun_probe = False
         self.shortage: Shortage | None = None
         """How long a probe was that did not fit into the time left; None while each has fitted."""
 
@@ -192,14 +192,14 @@ class Budget:
         would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
-        enough_s = left_s if self._has_begun else self.total_s
+        enough_s = left_s if self._has_begun_probe else self.total_s
         if probe_s is not None and probe_s > enough_s:
             self.shortage = Shortage(probe_s=probe_s, left_s=left_s)
         return self.shortage is None
 
     def begin(self) -> None:
         """Note that the first probe begins: from now on, a probe may take only the time that is left."""
-        self._has_begun = True
+        self._has_begun_probe = True
 
 
 def within_budget(job: Job, budget: Budget) -> Job:

@@ -90,7 +90,7 @@ class CaseWork:
         Raises StudyError if the study was measured with another script of the same name.
         """
         history = self.study.history()
-        facts_before = history.facts
+        facts_before = history.newest_facts
         if is_of_other_script(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
@@ -107,7 +107,7 @@ class CaseWork:
                 best=events.BestSoFar.of(self.study.case, history.records),
                 saved=abandoned.stored,
                 to_repeat=abandoned.to_repeat,
-                changed=changed_facts(history.facts, self._job.bench.facts) if history.facts else (),
+                changed=changed_facts(history.newest_facts, self._job.bench.facts) if history.newest_facts else (),
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
         )

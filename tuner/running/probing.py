@@ -95,9 +95,10 @@ class Probing:
 
         Nothing runs if the config needs as much memory as one that ran out: it is certain to fail.
         """
-        history = trial.history
-        now = self._study.history() if history.running else history  # another worker may have run out of memory
-        if known := judge_unlaunched(trial.config, now.frontier):
+        history = trial.history  # as it was when the config was chosen
+        # another worker may have run out of memory since then
+        newest_history = self._study.history() if history.running else history
+        if known := judge_unlaunched(trial.config, newest_history.frontier):
             failure, verdict = known
             return self._store(trial, probe.unlaunched(trial.config, failure, plan.digest), verdict, plan)
         left = None if trial.confirms else self._probes_left(trial.choice.trials_left, history.finished)
@@ -111,15 +112,15 @@ class Probing:
             )
         )
         measured = self._job.probe(plan, self._stop_function(trial))
-        result = self._with_facts_of_study(measured, plan, history.facts)
+        result = self._with_comparisons(measured, plan, history.newest_facts)
         return self._store(trial, result, self._judge(result, trial), plan)
 
-    def _with_facts_of_study(
+    def _with_comparisons(
         self, result: probe.ProbeResult, plan: probe.ProbePlan, facts_before: Mapping[str, str]
     ) -> probe.ProbeResult:
-        """Return the result of a probe with what only the study can add: batch, FLOPs, and changes since other trials.
+        """Return the result of a probe with its batch, FLOPs, and what has changed since other trials.
 
-        `facts_before`: the facts of the study's newest measurement, such as its version of torch.
+        `facts_before`: those of the study's newest measurement, such as its version of torch.
         """
         result = probe.with_sure_speed(replace(result, total_batch=plan.total_batch), self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
@@ -306,7 +307,7 @@ class Probing:
         """
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
-        pulse.utilisation()  # forgets what was measured before this probe
+        pulse.utilisation()  # drops what was measured before this probe
 
         def show(newest: probe.ProbeResult | None) -> None:
             """Send the event, unless the last one is less than `pulse.every_s` seconds old.

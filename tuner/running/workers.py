@@ -87,6 +87,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            # a worker counts no process of its team as another program, see `devices.cpu.OtherPrograms`
             env=os.environ | {TEAM: str(os.getpid()), **self.plan.env},
             text=True,
             errors="replace",

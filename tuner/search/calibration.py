@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Strategy, Why, retry
+from tuner.search.choosing import ALL_PROBED, Aim, Choice, Done, History, Price, Strategy, retry
 from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.trials import typed_trial
@@ -88,7 +88,7 @@ def _calibrating(
         config = next_config(history)
         if is_stored or config is None:
             return Done(reason=ALL_PROBED)
-        return retry(history, price) or Choice(config=config, why=Why.CALIBRATE)
+        return retry(history, price) or Choice(config=config, aim=Aim.CALIBRATE)
 
     return Strategy(choosers=(choose,))
 

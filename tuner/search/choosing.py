@@ -106,8 +106,8 @@ class History:
         return of_known(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
 
     @property
-    def facts(self) -> Mapping[str, str]:
-        """Facts about the machine and the script of the newest measurement, such as its driver; empty without any."""
+    def newest_facts(self) -> Mapping[str, str]:
+        """What is known of machine and script, such as the driver, from the newest measurement; empty without any."""
         return self.complete[-1].probe.facts if self.complete else {}
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
@@ -294,7 +294,7 @@ def one_start(config: Config) -> float:
     return 1.0
 
 
-class Why(Enum):
+class Aim(Enum):
     """What a probe is for."""
 
     SOAK = "to see whether its memory lasts"
@@ -310,17 +310,17 @@ class Choice:
     """The config to probe next."""
 
     config: Config
-    why: Why = Why.SEARCH
+    aim: Aim = Aim.SEARCH
     cold: bool = False
     """Whether the trainer's plain command is to measure it, outside any session."""
     details: object = True
-    """What to store with the trial about its purpose `why`, such as the settings of a soak; True without details."""
+    """What to store with the trial about its aim, such as the settings of a soak; True without details."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
     expected_s: float | None = None
     """The expected seconds of the probe, where the chooser expects any."""
     trials_left: float | None = None
-    """The number of trials until the search probably ends, this trial included; None where it is unknown."""
+    """How many trials the search probably has until it ends by itself, this one included; None where unknown."""
 
 
 class Done(NamedTuple):
@@ -332,7 +332,8 @@ class Done(NamedTuple):
 Chooser = Callable[[History, Price], Choice | Done | None]
 """Chooses from a study's history, and from what a probe of each config costs now. None: the next chooser decides.
 
-A chooser remembers nothing between two calls, except for its random numbers: all that it knows is in the history.
+A chooser remembers nothing between two calls, except for its random numbers: all that it knows is in the history. A
+chooser to which all configs cost the same has the price as `_price`.
 """
 
 
@@ -342,22 +343,22 @@ def first_answer(choosers: Sequence[Chooser], history: History, price: Price) ->
     return next((answer for answer in answers if answer is not None), None)
 
 
-def retry(history: History, price: Price) -> Choice | None:
+def retry(history: History, _price: Price) -> Choice | None:
     """Choose the config of the first failed trial that is due again."""
     failed = history.due_retry()
     if failed is None:
         return None
-    return Choice(config=dict(failed.config), why=Why.RETRY, origin=failed.origin)
+    return Choice(config=dict(failed.config), aim=Aim.RETRY, origin=failed.origin)
 
 
-def unconfirmed(history: History, price: Price) -> Config | None:
+def unconfirmed(history: History, _price: Price) -> Config | None:
     """Return the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
     return history.unconfirmed()
 
 
 def confirmation(config: Config) -> Choice:
     """Return the choice to measure a config again by the trainer's plain command."""
-    return Choice(config=config, why=Why.CONFIRM, cold=True)
+    return Choice(config=config, aim=Aim.CONFIRM, cold=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

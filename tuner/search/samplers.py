@@ -132,7 +132,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     """
     configs = space.start_configs(per_variant)
 
-    def choose(history: History, price: Price) -> Choice | None:
+    def choose(history: History, _price: Price) -> Choice | None:
         """Choose the first seed that is new."""
         config = next(filter(history.is_new, configs), None)
         return None if config is None else Choice(config=config)
@@ -144,13 +144,15 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     """Return the chooser of each sibling's best config, in the order of `siblings`.
 
     Each sibling has one turn: the trial of its config stores its name, and it is then left out, even if it finds a
-    better config later. Configs outside the space, configs that were probed and configs that cannot fit into memory are
-    left out, too. The user's own config comes before all, where it is known, because the others are compared with it.
+    better config later. Configs outside the space are left out, too, and so are those that `History.is_new` excludes:
+    configs that were probed, or cannot fit into memory. The user's own config comes before all, where it is known,
+    because the others are compared with it.
     """
     nearest = {sibling.case: space.nearest(sibling.best) for sibling in siblings}
+    # it may be outside: this space may lack a value of the sibling, or have other rules
     configs = {case: config for case, config in nearest.items() if config in space}
 
-    def choose(history: History, price: Price) -> Choice | None:
+    def choose(history: History, _price: Price) -> Choice | None:
         """Choose the first new config of `configs`, the best config of each sibling; before it, the user's own config.
 
         A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out.

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import largest_value
 from tuner.search import choosing
-from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why
+from tuner.search.choosing import Aim, Choice, Chooser, Done, History, Price, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
@@ -59,7 +59,7 @@ def downwards(space: Space) -> list[Config]:
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
 
-def until_one_runs(history: History, price: Price) -> Done | None:
+def until_one_runs(history: History, _price: Price) -> Done | None:
     """End a recovery once a config has succeeded."""
     return Done(reason="a config has run") if eligible(history.records) else None
 
@@ -95,7 +95,7 @@ def by_drawing(
     there is none, or no speed to compare.
     """
 
-    def confirm(history: History, price: Price) -> Config | None:
+    def confirm(history: History, _price: Price) -> Config | None:
         """Return a config that only sessions have measured, or else one that makes the gain over `own` sure."""
         return history.unconfirmed() or (history.to_compare(own) if own else None)
 
@@ -126,7 +126,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     def choose(history: History, price: Price) -> Choice | Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed before it."""
         answer = choosing.first_answer(strategy.choosers, history, price)
-        if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
+        if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
         default = space.default_at(space.rung(answer.config))
         comes_first = default != answer.config and default in space and not history.is_over(default)

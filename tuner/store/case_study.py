@@ -27,7 +27,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, confirmation, one_start
+from tuner.search.choosing import FIRST_TRIALS, Aim, Choice, Done, History, Price, Strategy, confirmation, one_start
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -151,11 +151,11 @@ class OwnTrial:
     @property
     def confirms(self) -> bool:
         """Whether the trial only confirms: the plain command measures again a config on which the result depends."""
-        return self.choice.why is Why.CONFIRM
+        return self.choice.aim is Aim.CONFIRM
 
 
-_PURPOSE_ATTRIBUTES = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
-"""Why a config was chosen → the attribute of the trial that says so."""
+_AIM_ATTRIBUTES = {Aim.CONFIRM: schema.CONFIRMS, Aim.SOAK: schema.SOAKS, Aim.TELL: schema.TOLD}
+"""Aim of a probe → the attribute of the trial that says so."""
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
@@ -398,7 +398,7 @@ class CaseStudy:
             # a confirmation runs alone on its machine: one that runs now, or the one that is next
             is_confirming_here = any(probe.confirms for probe in probes_here)
             choice = None if is_confirming_here else self._next_choice(history, target, price, left_s())
-            is_confirmation = choice is not None and choice.why is Why.CONFIRM
+            is_confirmation = choice is not None and choice.aim is Aim.CONFIRM
             self._waits_for_machine = is_confirming_here or (is_confirmation and bool(probes_here))
             if choice is None or self._waits_for_machine or not has_time(_expected_s(choice, history)):
                 return None
@@ -419,8 +419,8 @@ class CaseStudy:
             history: What the study had probed before the trial.
         """
         attributes: dict[str, Any] = {schema.LEASE: self._database.lease()}
-        if choice.why in _PURPOSE_ATTRIBUTES:
-            attributes[_PURPOSE_ATTRIBUTES[choice.why]] = choice.details
+        if choice.aim in _AIM_ATTRIBUTES:
+            attributes[_AIM_ATTRIBUTES[choice.aim]] = choice.details
         if choice.origin:
             attributes[schema.ORIGIN] = choice.origin
         trial = trials.running(self._space, choice.config, attributes)
@@ -452,7 +452,7 @@ class CaseStudy:
         if target is None or history.finished + history.running < target:
             answer = self.strategy.choose(history, price)
             choice = answer if isinstance(answer, Choice) else None
-        if choice and choice.why is not Why.SEARCH:
+        if choice and choice.aim is not Aim.SEARCH:
             return choice
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice

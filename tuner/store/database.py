@@ -360,9 +360,9 @@ class Database:
         reported = nullcontext() if self._transactions.is_open else self.errors_explained()  # the outer work reports
         with reported, _with_short_wait(short_wait), file_lock:
             try:
-                return self._transactions.run(work, at_begin=at_begin, before_repeat=self.storage.forget)
+                return self._transactions.run(work, at_begin=at_begin, before_repeat=self.storage.drop_cached_trials)
             except BaseException:
-                self.storage.forget()
+                self.storage.drop_cached_trials()  # the transaction's own trials were rolled back
                 raise
 
     @contextmanager

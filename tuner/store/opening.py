@@ -222,16 +222,16 @@ def _candidates(
         any_study: Whether cases of other studies count.
     """
     of_study = [
-        known_case(name.removeprefix(prefix), stored.facts.case)
+        known_case(name.removeprefix(prefix), stored.attributes.case)
         for name, stored in cases.items()
-        if name.startswith(prefix) and comparable(stored.facts.identity or {}) == comparable(identity)
+        if name.startswith(prefix) and comparable(stored.attributes.identity or {}) == comparable(identity)
     ]
     names = [f"{prefix}{name}" for name in most_similar(case, of_study)]
     if any_study:
         parts = ("objective", "source", "devices")
         wanted = [identity.get(part) for part in parts]
         for name, stored in reversed(cases.items()):
-            case_identity = stored.facts.identity or {}
+            case_identity = stored.attributes.identity or {}
             if not name.startswith(prefix) and [case_identity.get(part) for part in parts] == wanted:
                 names.append(name)
     return names

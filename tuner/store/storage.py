@@ -94,7 +94,7 @@ class StoredCase(NamedTuple):
 
     study_id: int
     """The id of its study in Optuna's tables."""
-    facts: StudyAttributes
+    attributes: StudyAttributes
 
 
 def _by_optuna(method: Callable[..., Any]) -> Any:
@@ -221,8 +221,8 @@ class TrialStorage(BaseStorage):
         wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
         return copied(wanted) if deepcopy else wanted
 
-    def forget(self) -> None:
-        """Forget all trials that were read: they may be of a transaction that was never committed."""
+    def drop_cached_trials(self) -> None:
+        """Read all trials anew next time: those read so far may be of a transaction that was never committed."""
         self._caches.clear()
 
     def study_id(self, name: str) -> int | None:
@@ -295,7 +295,7 @@ def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectiv
             state=state,
             value=None,
             values=objective_values or None,
-            datetime_start=None,
+            datetime_start=None,  # no search needs the times; the tables read them themselves
             datetime_complete=None,
             params={name: kind.to_external_repr(numbers[name]) for name, kind in distributions.items()},
             distributions=distributions,

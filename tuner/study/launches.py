@@ -28,7 +28,7 @@ KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Knob:
+class LaunchSetting:
     """A setting that a launch searches: a flag, unless `env` or `key` says otherwise."""
 
     choices: tuple[Value, ...] = ()
@@ -53,12 +53,12 @@ class Knob:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class LaunchSpace:
     """A ready-made space for a launcher, or for a script that trains large models."""
 
-    space: Mapping[str, Knob]
+    space: Mapping[str, LaunchSetting]
     rules: tuple[str, ...] = ()
-    known: Mapping[str, Value] = field(default_factory=dict)
+    rule_defaults: Mapping[str, Value] = field(default_factory=dict)
     """Parameter of a rule → its value where the command does not say it."""
     computed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Computed flag → `value`, its expression, and perhaps `own`, its default, with which it may be typed, too.
@@ -77,10 +77,10 @@ class Launch:
 
 
 @cache
-def launches() -> Mapping[str, Launch]:
+def launches() -> Mapping[str, LaunchSpace]:
     """Return each launch by its name, as `launches.toml` lists them."""
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    return TypeAdapter(dict[str, Launch]).validate_python(tables)
+    return TypeAdapter(dict[str, LaunchSpace]).validate_python(tables)
 
 
 def launch_with_flags(flags: Collection[str]) -> str | None:
@@ -179,7 +179,7 @@ class _Command:
 
 @dataclass(slots=True)
 class _Additions:
-    """What a launch adds to a study, collected setting by setting."""
+    """What a launch adds to a study: `_add_to_space` and `_add_computed_flags` fill it, setting by setting."""
 
     space: dict[str, dict[str, Any]] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class _Additions:
     """Parameter → the expression of its value."""
 
 
-def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
+def _with_launch(study: dict[str, Any], name: str, launch: LaunchSpace) -> dict[str, Any]:
     """Return the content of a study file, completed by one ready-made space; the file's own keys and values stay.
 
     Raises ValueError for a study without a command, and where the command has no setting that the launch could vary.
@@ -199,17 +199,16 @@ def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, 
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
         raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
-    command = _command(trainer, options, launch)
-    added = _Additions()
-    values = {**launch.known, **command.values()}
-    for flag, knob in launch.space.items():
-        current = _current_value(command, flag, knob)
+    command, added = _command(trainer, options, launch), _Additions()  # both are changed by the steps below
+    values = {**launch.rule_defaults, **command.values()}
+    for flag, setting in launch.space.items():
+        current = _current_value(command, flag, setting)
         if current is not None:
             values[_parameter(flag)] = current
-            _add_to_space(command, flag, knob, current, added)
+            _add_to_space(command, flag, setting, current, added)
     if not added.space:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
-    _add_computed(command, launch, values, added)
+    _add_computed_flags(command, launch, values, added)
     rules = [_rule_with_values(text, values, added) for text in launch.rules]
     return {
         "objective": "samples_per_s",
@@ -241,7 +240,7 @@ def _completed_options(options: Mapping[str, Any], command: _Command, added: _Ad
     return completed
 
 
-def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Launch) -> _Command:
+def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: LaunchSpace) -> _Command:
     """Return the command of a study. Its file is the first JSON file among its words with the keys `launch.file`."""
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
@@ -257,62 +256,62 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
     return command
 
 
-def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
+def _current_value(command: _Command, flag: str, setting: LaunchSetting) -> Value | None:
     """Return the value that a setting has in the command as it is; None where the setting cannot be searched.
 
     It cannot be searched where a flag that it needs is missing, or a flag that it excludes is there. Nor can it where
     its value is unknown, is a placeholder already, or is a word while the choices are numbers, or the reverse.
     """
-    if not all(map(command.sets, knob.needs)) or any(map(command.sets, knob.without)):
+    if not all(map(command.sets, setting.needs)) or any(map(command.sets, setting.without)):
         return None
-    text = command.env.get(flag) if knob.env else command.value_of(flag)
-    if knob.switch:
+    text = command.env.get(flag) if setting.env else command.value_of(flag)
+    if setting.switch:
         if text is None:
-            return None if knob.typed else False
+            return None if setting.typed else False
         return text.lower() == "true"
-    current = knob.own if text is None else _typed_value(text)
-    if knob.key:
+    current = setting.own if text is None else _typed_value(text)
+    if setting.key:
         current = command.in_file.get(flag)
-    is_word, choices_are_words = isinstance(current, str), isinstance(knob.choices[0], str)
-    is_of_kind = is_word == choices_are_words or current == knob.own
+    is_word, choices_are_words = isinstance(current, str), isinstance(setting.choices[0], str)
+    is_of_kind = is_word == choices_are_words or current == setting.own
     is_placeholder = "{" in str(current)  # the study varies it already
     return current if is_of_kind and not is_placeholder else None
 
 
-def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, added: _Additions) -> None:
+def _add_to_space(command: _Command, flag: str, setting: LaunchSetting, current: Value, added: _Additions) -> None:
     """Add a setting to the space of a study, and put its placeholder into the command or its file.
 
-    `flag` and `knob` are the setting. `current` is its value in the command, which the space lists first. A setting
+    `flag` is the name of the setting. `current` is its value in the command, which the space lists first. A setting
     with a condition on a parameter outside the space is not added.
     """
-    if not knob.when.keys() <= added.space.keys():
+    if not setting.when.keys() <= added.space.keys():
         return
-    parameter = flag if knob.switch else _parameter(flag)
+    parameter = flag if setting.switch else _parameter(flag)
     # a key of a file always has a value
-    is_given = flag in command.env if knob.env else bool(knob.key) or command.value_of(flag) is not None
+    is_given = flag in command.env if setting.env else bool(setting.key) or command.value_of(flag) is not None
 
     # The space. A setting that counts only sometimes, and is not given, has no current value to begin with.
-    choices = (False, True) if knob.switch else knob.choices
-    first = (current,) if is_given or not knob.when else ()
+    choices = (False, True) if setting.switch else setting.choices
+    first = (current,) if is_given or not setting.when else ()
     added.space[parameter] = {"choices": list(dict.fromkeys((*first, *choices)))}
-    if knob.when:
-        added.space[parameter]["when"] = dict(knob.when)
+    if setting.when:
+        added.space[parameter]["when"] = dict(setting.when)
 
     # The command, or its file.
-    if knob.key:
+    if setting.key:
         added.files[parameter] = flag
         return
-    if not (is_given or knob.switch):
+    if not (is_given or setting.switch):
         added.unset[parameter] = current  # at this value the flag is left out
-    if knob.env:
+    if setting.env:
         command.env[flag] = f"{{{parameter}}}"
-    elif knob.switch and (not is_given or command.is_bare(flag)):
-        command.put_placeholder(flag, f"{{flag:{parameter}}}", knob.after)
+    elif setting.switch and (not is_given or command.is_bare(flag)):
+        command.put_placeholder(flag, f"{{flag:{parameter}}}", setting.after)
     else:
-        command.put_placeholder(flag, f"{{{parameter}}}", knob.after)
+        command.put_placeholder(flag, f"{{{parameter}}}", setting.after)
 
 
-def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value], added: _Additions) -> None:
+def _add_computed_flags(command: _Command, launch: LaunchSpace, values: Mapping[str, Value], added: _Additions) -> None:
     """Add the flags whose values are computed from searched flags, so that the total batch stays.
 
     In their expressions, `{own:NAME}` is replaced by the number that the command has. Where that number is unknown, the

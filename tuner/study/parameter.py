@@ -337,7 +337,7 @@ class ParameterSpec(Strict):
             is_ladder=is_ladder,
             is_range=self.range is not None and is_evenly_spaced,
             is_log=self.log,
-            bounds=(1, self.max) if self.batch else ladder_bounds,
+            bounds=(1, self.max) if self.batch else ladder_bounds,  # the batch that fits may be below all probed sizes
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else self.own,
             grown=self.grown,

@@ -403,7 +403,8 @@ class StudySpec(Strict):
     def _parts_agree(self) -> "StudySpec":
         """Raise ValueError where parts of the study contradict each other.
 
-        A bound of `* default` needs the default variant in the space. The sampler `gain` needs a single objective. A
+        A bound of `* default` compares with configs whose agent is unchanged: its variant, if the space has variants,
+        is `default`. Without variants, all have this agent. The sampler `gain` needs a single objective. A
         trial may run on as many nodes at most as a job has.
         """
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]

@@ -17,7 +17,7 @@ def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 4
         out_dir=out_dir,
         port=port,
         limits=ProbeSpec(iterations=iterations),
-        variables={"NCCL_P2P_DISABLE": "1"},
+        variables={"NCCL_P2P_DISABLE": "1"},  # such as a machine needs: a plan must set all variables of its slot
     )
 
 

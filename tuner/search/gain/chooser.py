@@ -69,7 +69,7 @@ class Gain:
         config = self._with_patience(self._pool.configs[place], history.number)
         return Choice(config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left)
 
-    def compare_with_own(self, history: History, price: Price) -> Choice | None:
+    def compare_with_own(self, history: History, _price: Price) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         From the fourth trial on, the own config is also measured again if other programs have disturbed it.

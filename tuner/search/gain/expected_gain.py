@@ -151,7 +151,7 @@ class Shortfall(NamedTuple):
 def draw_shortfall(candidates: Candidates) -> Shortfall:
     """Return how far the best so far is below the best of all candidates that run, by random draws of their values."""
     random, best = np.random.default_rng(0), candidates.best
-    truths = candidates.draw_values(random, np.linalg.cholesky(candidates.covariance))
+    truths = candidates.draw_values(random, root=np.linalg.cholesky(candidates.covariance))
     runs = random.random(truths.shape) < candidates.chance_to_run[:, None]
     runs[best] = True
     true_best = np.where(runs, truths, -np.inf).max(axis=0)
@@ -166,9 +166,9 @@ def expected_gain(candidates: Candidates, probes: Series) -> float:
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
-    A config that does not run cannot become the best. The means of the others are drawn as if it had run. A measured
-    config other than the best gains only by the part of its lead that is above `EQUAL_WITHIN`. So configs that are
-    equally good are not measured again and again.
+    The means after the series are drawn as if every member had run. A member that does not run cannot become the best.
+    A measured config other than the best gains only by the part of its lead that is above `EQUAL_WITHIN`. So configs
+    that are equally good are not measured again and again.
     """
     members, best = probes.members, candidates.best
     random = np.random.default_rng(0)
@@ -176,7 +176,7 @@ def expected_gain(candidates: Candidates, probes: Series) -> float:
     # The mean of each config after the series: config by draw.
     covariance = candidates.covariance[:, members]  # of all configs with those that are measured
     root = np.linalg.cholesky(covariance[members] + np.diag(candidates.errors[members] ** 2 / probes.probes_each))
-    later_means = candidates.draw_values(random, np.linalg.solve(root, covariance.T).T)
+    later_means = candidates.draw_values(random, root=np.linalg.solve(root, covariance.T).T)
 
     # Whether each config has then been measured. A member has where it runs.
     is_measured = np.repeat(candidates.is_measured[:, None], _DRAWS, axis=1)

@@ -173,9 +173,14 @@ def _medians_and_spreads(usual: PriorSizes, parameters: int) -> Floats:
 def _parts(hyperparameters: Floats) -> _Parts:
     """Return the parts from the hyperparameters, their logarithms; the last one, the chance scatter, is no part."""
     sizes = np.exp(hyperparameters)
-    lengths, singles = np.split(sizes[..., :-4], 2, axis=-1)
-    joint, own, curve, _ = np.moveaxis(sizes[..., -4:, None, None], -3, 0)
-    return _Parts(lengths, singles, joint, own, curve)
+    parameters = (sizes.shape[-1] - 4) // 2
+    return _Parts(
+        lengths=sizes[..., :parameters],
+        singles=sizes[..., parameters:-4],
+        joint=sizes[..., -4, None, None],
+        own=sizes[..., -3, None, None],
+        curve=sizes[..., -2, None, None],
+    )
 
 
 class Surrogate:

@@ -144,12 +144,12 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
         return
     if gpus.value < 2 or per_trial.value < gpus.value or running.usual > 1:
         return
-    how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
+    example = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
     yield _cause(
         Kind.ALL_GPUS,
         facts,
         why=f"Each trial uses all {gpus.value} GPUs, and trials run one after the other.",
-        change=f"let a trial use fewer GPUs, so that several run side by side: {how}",
+        change=f"let a trial use fewer GPUs, so that several run side by side: {example}",
         how=f"no number of the study tells how many times as fast a trial is on {gpus.value} GPUs as on one; "
         f"{gpus.value} times at most",
     )

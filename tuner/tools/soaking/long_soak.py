@@ -18,7 +18,7 @@ from tuner.export import CaseView, in_words, with_error
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose
 from tuner.running.workbench import Workbench
-from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
+from tuner.search.choosing import Aim, Choice, Done, History, Price, Strategy
 from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
@@ -60,9 +60,9 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
     memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, why=Why.TELL, cold=True, details=ladder or "")]  # a search's only choice
+    choices = [Choice(config=config, aim=Aim.TELL, cold=True, details=ladder or "")]  # a search's only choice
 
-    def choose(history: History, price: Price) -> Choice | Done:
+    def choose(history: History, _price: Price) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
@@ -247,7 +247,7 @@ class SoakChooser:
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
-    def choose(self, history: History, price: Price) -> Choice | Done:
+    def choose(self, history: History, _price: Price) -> Choice | Done:
         """Return the next soak: first that of the best config, and after a config that was refused, another rung.
 
         Done where no config was refused and the best has passed, or where no rung is left that may pass.
@@ -272,7 +272,7 @@ class SoakChooser:
                 config = self._best_not_refused(probes, long_enough)
         if config is None:
             return Done(reason="each config is soaked" if long_enough else "no config has run yet, so none is soaked")
-        return Choice(config=config, why=Why.SOAK, cold=True, details=asdict(self._settings))
+        return Choice(config=config, aim=Aim.SOAK, cold=True, details=asdict(self._settings))
 
     def _best_not_refused(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
         """Return the best probed config that may still pass, after all soaks were refused; None without such a config.

@@ -100,7 +100,7 @@ class WholeTraining:
         return PILING_UP if self.keeper else PROVOKED
 
     def in_short(self, lasting: Lasts) -> str:
-        """Return in one part of a sentence whether memory lasts, and which growth the soak excludes.
+        """Return in one part of a sentence whether memory lasts, and which growth the soak would not show.
 
         For example: memory lasts 24 h with 98 % probability: 61.2 GiB now, flat, at most 63.0 of 80.0.
         """
@@ -111,7 +111,7 @@ class WholeTraining:
         now, most, total = (f"{amount_mib / divisor:.{decimals}f}" for amount_mib in amounts_mib)
         shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rising.kind]
         if rising.hidden_mib_per_h:
-            shape += f" (growth above {rising.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
+            shape += f" (growth below {rising.hidden_mib_per_h:,.0f} MiB an hour would not show)"
         is_likely, is_sure = lasting.chance >= 0.5, lasting.chance >= SURE
         # 99 % at most, because a soak may not meet all that a training does
         percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)

@@ -238,7 +238,7 @@ def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[st
 
     `identity`: the present settings that decide what is measured.
     """
-    stored = view.facts.identity
+    stored = view.attributes.identity
     for line in opening.differences(stored, dict(identity)) if stored else ():
         yield f"changed in the study file: {line.strip()}"
 

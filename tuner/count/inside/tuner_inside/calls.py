@@ -23,7 +23,7 @@ def watch(module, observer):
     _wrap_class_call(type(module))
 
 
-def forget(module, observer):
+def unwatch(module, observer):
     """Let an observer no longer see what is given to a module."""
     _observers[id(module)] = tuple(kept for kept in _observers.get(id(module), ()) if kept is not observer)
 
@@ -35,7 +35,7 @@ def in_backward():
 
 
 def begin_anew():
-    """Forget all modules, as in a forked process."""
+    """Watch no module any more, as in a forked process."""
     _observers.clear()
 
 

@@ -6,7 +6,7 @@ A rollout is all steps of environments between two steps of the optimizer: its s
 import functools
 
 from tuner_inside.imports import when_imported
-from tuner_inside.records import guarded
+from tuner_inside.records import errors_switch_off
 
 RL_LIBRARIES = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
 RL_LIBRARIES += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
@@ -53,7 +53,7 @@ class Environments:
 environments = Environments()
 
 
-@guarded("environments")
+@errors_switch_off("environments")
 def _count_step(environment, answer):
     """Count as many steps as `environment` has environments in it; `answer` is what its step has returned.
 
@@ -94,7 +94,7 @@ def _count_in(kind, method):
 def _wrapper_of(name, method):
     """Return a function that makes a module's class `name` count the calls of its step method `method`."""
 
-    @guarded("environments")
+    @errors_switch_off("environments")
     def wrap(module):
         """Let the class count its steps, or if its method is abstract, its subclasses."""
         kind = getattr(module, name, None)
@@ -117,12 +117,12 @@ def _count_in_subclasses(kind, method):
             super(kind, subclass).__init_subclass__(**kwargs)
         else:
             own(subclass, **kwargs)
-        guarded("environments")(_count_in)(subclass, method)
+        errors_switch_off("environments")(_count_in)(subclass, method)
 
     kind.__init_subclass__ = classmethod(init_subclass)
 
 
-@guarded("environments")
+@errors_switch_off("environments")
 def _wrap_rllib(module):
     """Count the steps that RLlib's environments report to its trainer: they step in other processes.
 
@@ -142,7 +142,7 @@ def _wrap_rllib(module):
     setattr(logger_class, name, counted)
 
 
-@guarded("environments")
+@errors_switch_off("environments")
 def _count_reports(logger, reports, key):
     """Count the steps in reports of environments that train. They count as those of one environment, the `logger`."""
     if key in ("env_runners", ("env_runners",)):

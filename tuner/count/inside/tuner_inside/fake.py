@@ -2,7 +2,7 @@
 
 Tensors are torch's own fake ones. To torch, all of them are on the CPU; we note which of them the script has put on the
 card, a GPU that need not be there. Only small tensors without random numbers have data: a script reads sizes from them,
-or takes a branch by them. A script that reads another number gets one of `ANSWERS`.
+or takes a branch by them. A script that reads another number gets one of `SUBSTITUTES`.
 The process ends after `STEPS` optimizer steps: the first step makes the optimizer's states, the second needs most.
 """
 
@@ -100,7 +100,7 @@ def _card_memory(torch):
                 self._take_memory(tensor, on_card)
                 tensor.own_data = own_data
             if data is None and "non_finite" not in str(function):  # gradients are taken to be finite
-                self._forget_written(function, args, kwargs)
+                self._note_unknown_data(function, args, kwargs)
             return results
 
         def has(self, tensor):
@@ -164,7 +164,7 @@ def _card_memory(torch):
                 args, kwargs = tree_map_only(FakeTensor, self.data_of, (args, kwargs))
                 return tensors_in(function(*args, **kwargs))
 
-        def _forget_written(self, function, args, kwargs):
+        def _note_unknown_data(self, function, args, kwargs):
             """Note that the data of tensors into which an operation wrote, and of all their views, are unknown now."""
             parameters = function._schema.arguments
             values = {**{parameter.name: value for parameter, value in zip(parameters, args)}, **kwargs}
@@ -183,8 +183,8 @@ def _storage(tensor):
         return None
 
 
-ANSWERS = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__": False}
-"""Methods that read a number → the number that a fake tensor answers with."""
+SUBSTITUTES = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__": False}
+"""Methods that read a number from a tensor → the number that they return where the tensor has no data."""
 
 FP32_NAMES = frozenset(
     "__pow__ __rpow__ pow exp expm1 log log2 log10 log1p reciprocal rsqrt tan sum prod cumsum cumprod norm normalize"
@@ -197,15 +197,15 @@ FP32_NAMES = frozenset(
 def _fake_card(torch, memory):
     """Return the torch mode in which each function of torch acts as if the card were there.
 
-    Tensors stay on the fake CPU, casts are those of CUDA's autocast, and reads of data get an answer.
+    Tensors stay on the fake CPU, casts are those of CUDA's autocast, and reads of data get a number.
     `memory`: the mode of `_card_memory`, which notes which tensors are on the card.
     """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
 
-    answers = {getattr(torch.Tensor, name): answer for name, answer in ANSWERS.items()}
-    reading_functions = {*answers, torch.Tensor.numpy}
+    substitutes = {getattr(torch.Tensor, name): number for name, number in SUBSTITUTES.items()}
+    reading_functions = {*substitutes, torch.Tensor.numpy}
     owners = (torch, torch.Tensor, functional)
     fp32_functions = {getattr(owner, name) for owner in owners for name in FP32_NAMES if hasattr(owner, name)}
 
@@ -237,15 +237,15 @@ def _fake_card(torch, memory):
             """Return what a function of torch would return on a card, with a fake tensor in place of its result."""
             kwargs = dict(kwargs or {})
 
-            # reads of data: the true answer where the data are known
+            # reads of data: the true number where the data are known, else a substitute
             data = memory.data_of(args[0]) if function in reading_functions else None
             if data is not None:
                 with unset_fake_temporarily():
                     return function(data)
             if function is torch.Tensor.item and not args[0].is_floating_point():
                 return 0  # a whole number: the script may use it as an index
-            if function in answers:
-                return answers[function]
+            if function in substitutes:
+                return substitutes[function]
             if function is torch.Tensor.numpy:  # zeros, because a tensor without data has no array of its own
                 import numpy
 
@@ -262,7 +262,7 @@ def _fake_card(torch, memory):
             if kwargs.get("device") is not None:
                 return self._made(function, args, kwargs)
 
-            # computing: where the CPU would keep other tensors than CUDA does
+            # computing: on the CPU, these functions would keep other tensors for the gradients than CUDA does
             if function is functional.scaled_dot_product_attention:
                 return _attended(torch, *args, **kwargs)
             if function in fp32_functions and torch.is_autocast_enabled("cpu"):  # the CPU's autocast has another list

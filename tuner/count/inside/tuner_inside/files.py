@@ -10,7 +10,7 @@ import os
 import sys
 from _thread import get_ident
 
-from tuner_inside.records import FIRST, guarded, write_record
+from tuner_inside.records import FIRST, errors_switch_off, write_record
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 """How the names of configuration files end."""
@@ -19,10 +19,9 @@ STANDARD_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "
 PROGRAM_FOLDERS = (os.path.dirname(sys.executable), os.path.join(sys.prefix, "bin"), os.path.expanduser("~/.local/bin"))
 PROGRAM_FOLDERS = tuple(os.path.join(folder, "") for folder in PROGRAM_FOLDERS)
 """The folders of the small scripts that start a library's command, such as `torchrun`."""
-CODE = type(guarded.__code__)
+CODE = type(errors_switch_off.__code__)
 """The type of compiled code."""
 
-_guard = guarded("files")
 _state = {"thread": 0, "argv": False, "folder": ""}
 """The thread that runs the script, whether it may read its command line by itself, and the folder at the start."""
 _recorded_paths = set()
@@ -63,7 +62,7 @@ def _on_audit_event(event, args):
         _on_exec(args[0])
 
 
-@_guard
+@errors_switch_off("files")
 def _on_open(path, mode=None, flags=0):
     """Record the path of a configuration file that the script opens to read, if the command line names the file.
 
@@ -92,7 +91,7 @@ def _is_name_of(path, folder, name):
     return os.path.realpath(os.path.join(folder, name)) == os.path.realpath(path) and os.path.isfile(path)
 
 
-@_guard
+@errors_switch_off("files")
 def _on_exec(code):
     """Record that the script may read its command line, if `code`, which begins to run, mentions `argv`.
 

@@ -7,7 +7,7 @@ A compiled or sharded module is left alone, because it may compute in another wa
 import os
 import sys
 
-from tuner_inside.records import FIRST, guarded
+from tuner_inside.records import FIRST, errors_switch_off
 
 
 class Flops:
@@ -25,7 +25,7 @@ class Flops:
 flops = Flops()
 
 
-@guarded("flops")
+@errors_switch_off("flops")
 def count_operations(steps, modules, evaluations):
     """Begin or end the counting of a single step, usually the sixth: earlier ones also prepare later ones.
 
@@ -85,7 +85,7 @@ def _new_mode():
                 self.add(formula, args, kwargs or {}, result)
             return result
 
-        @guarded("flops")
+        @errors_switch_off("flops")
         def add(self, formula, args, kwargs, result):
             self.flops += formula(*args, **kwargs, out_val=result)
 

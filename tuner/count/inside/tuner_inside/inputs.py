@@ -21,6 +21,15 @@ def first_tensor(value, depth=4, dimensions=1):
     return None
 
 
+def all_tensors(value, depth=4):
+    """Yield the tensors in nested lists and dictionaries; `depth` is how many levels are looked into."""
+    if is_tensor(value):
+        yield value
+    elif depth:
+        for part in _parts(value):
+            yield from all_tensors(part, depth - 1)
+
+
 def is_tensor(value):
     """Return whether a value is a tensor of torch. A TensorDict is none: it is a dictionary of tensors."""
     return isinstance(value, sys.modules["torch"].Tensor)

@@ -11,8 +11,9 @@ from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
-from tuner_inside.records import guarded, record_pause
+from tuner_inside.records import errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
+from tuner_inside.worker_copies import WorkerCopies
 
 FEED = 0
 """The place of its feed in a batch's tuple."""
@@ -45,6 +46,8 @@ class Loaders:
         """The samples of a pass of the last training loader; None where it has no length."""
         self.batch_size = None
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
+        self.copies = 1
+        """How many of its workers give the same samples; 1 where it is not known."""
         self._pass_is_uncounted = False
         """Whether a pass has given its last batch and is not counted yet. A loop that knows the length of a loader may
         never ask for more, so such a pass counts when the next batch trains."""
@@ -67,13 +70,13 @@ class Loaders:
         self._evaluated_datasets = set()
         """The ids of the data sets whose batches were evaluated since the last step, while another one waited."""
         self._tracked_datasets = set()
-        """The ids that are forgotten once their data set is gone."""
+        """The ids that are dropped once their data set is gone."""
 
     def tracked_id(self, dataset):
-        """Return the id of a data set. It is forgotten once the data set is gone: a later one may get the same id."""
+        """Return the id of a data set. It is dropped once the data set is gone: a later one may get the same id."""
         if id(dataset) not in self._tracked_datasets:
             try:
-                weakref.finalize(dataset, self._forget, id(dataset)).atexit = False
+                weakref.finalize(dataset, self._drop_dataset, id(dataset)).atexit = False
                 self._tracked_datasets.add(id(dataset))
             except TypeError:  # a list has no weak references
                 pass
@@ -146,6 +149,7 @@ class Loaders:
                 self.rows += rows
                 self.wait_s += wait_s
                 self.pass_rows, self.batch_size = feed.pass_rows, feed.batch_size
+                self.copies = max(self.copies, feed.copies.workers)
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:
@@ -159,8 +163,8 @@ class Loaders:
             self._pass_is_uncounted = False
             record_pause()
 
-    def _forget(self, dataset_id):
-        """Forget a data set that is gone."""
+    def _drop_dataset(self, dataset_id):
+        """Drop the id of a data set that is gone."""
         for ids in (self._training_datasets, self._datasets_of_last_step, self._tracked_datasets):
             ids.discard(dataset_id)
 
@@ -168,7 +172,7 @@ class Loaders:
 class Feed:
     """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
 
-    __slots__ = "batch_size batches dataset has_ended is_by_sampler key pass_rows remaining trains".split()
+    __slots__ = "batch_size batches copies dataset has_ended is_by_sampler key pass_rows remaining trains".split()
 
     def __init__(self, iterator, batch):
         """Learn of an iterator what its sampler and its first batch show."""
@@ -193,6 +197,7 @@ class Feed:
         self.key = key_of_samples(batch)
         """The key or index of the tensor in a batch whose leading dimension is the samples; None where it must be
         looked for in each batch."""
+        self.copies = WorkerCopies(iterator)
         self.is_by_sampler = self._is_other_form(batch)
         """Whether the sampler's batch size counts, because the shape of a batch does not show it. A collate function
         may join the samples of a batch into one sequence, or put the sequence's dimension first."""
@@ -215,13 +220,14 @@ class Feed:
 loaders = Loaders()
 
 
-@guarded("loaders")
+@errors_switch_off("loaders")
 def _look(iterator, batch, wait_s):
     """Look at a batch that a steady training does not count by itself, such as the first one and the last one."""
     steady.end()
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is None:
         feed = iterator._tuner_feed = Feed(iterator, batch)
+    feed.copies.feed(iterator, batch)
     feed.remaining -= 1
     is_last = feed.remaining == 0
     try:
@@ -233,7 +239,7 @@ def _look(iterator, batch, wait_s):
         feed.remaining = feed.batches
 
 
-@guarded("loaders")
+@errors_switch_off("loaders")
 def _on_end(iterator):
     """Take the end of a pass into account."""
     steady.end()
@@ -276,4 +282,4 @@ def _wrap(module):
 
 def install():
     """Count what loaders give, from their import on."""
-    when_imported("torch.utils.data.dataloader", guarded("loaders")(_wrap))
+    when_imported("torch.utils.data.dataloader", errors_switch_off("loaders")(_wrap))

@@ -69,7 +69,7 @@ def _append(record):
         os.close(descriptor)
 
 
-def guarded(part):
+def errors_switch_off(part):
     """Return a decorator for a function of the counting that the training calls: no error in it reaches the training.
 
     An error switches the named `part` of the counting off, and a record says why. The function then returns None, and
@@ -106,7 +106,7 @@ def around(part, owner, name, before, after=None):
     function = getattr(owner, name, None)
     if function is None:
         return
-    before, after = guarded(part)(before), guarded(part)(after)
+    before, after = errors_switch_off(part)(before), errors_switch_off(part)(after)
 
     @functools.wraps(function)
     def call(*args, **kwargs):

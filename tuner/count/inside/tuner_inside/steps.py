@@ -12,7 +12,7 @@ from tuner_inside.environments import RL_LIBRARIES, environments
 from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.loaders import loaders
-from tuner_inside.records import around, guarded, write_record
+from tuner_inside.records import around, errors_switch_off, write_record
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.steady_steps import steady
 from tuner_inside.tally import COUNTS, FIRST_STEPS, Inner, Tally, living
@@ -102,7 +102,7 @@ def after_step(optimizer, _args, _kwargs):
         _look_at_step(optimizer)
 
 
-@guarded("steps")
+@errors_switch_off("steps")
 def _look_at_step(optimizer):
     """Count a step of an optimizer in full, and write a record if the last one is `RECORD_EVERY_S` old."""
     was_steady = steady.end()
@@ -172,7 +172,7 @@ def _begin_to_be_steady(tally, optimizer):
     steady.begin(*_state.steady_arguments)
 
 
-@guarded("steps")
+@errors_switch_off("steps")
 def _before_backward():
     if _state.main is not None:
         _state.main.count_backward()
@@ -222,11 +222,11 @@ def _record(tally, now_s):
         "is_apart": _state.is_apart(),
         "form": tally.form,
         "evaluates_s": tally.evaluates_s,
-        "why": tally.why if not tally.rows else None,
+        "why": tally.why_uncounted if not tally.rows else None,
         "flops": flops.counted,
     }
     if loaders.fed_steps:
-        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size")
+        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size", "copies")
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
@@ -240,7 +240,7 @@ def _begin_anew():
     calls.begin_anew()
 
 
-@guarded("steps")
+@errors_switch_off("steps")
 def _hook_optimizers(module):
     """Count the steps of all optimizers from now on, anew in each forked process."""
     module.register_optimizer_step_post_hook(after_step)
@@ -259,14 +259,14 @@ def _after_scaled_step(steps_before, _):
     training.skipped += _state.calls + steady.steps == steps_before
 
 
-@guarded("compiler")
+@errors_switch_off("compiler")
 def _keep_from_compiler(module):
     """Let torch's compiler leave the code of the counting as it is: it runs beside what is compiled."""
     after_step._torchdynamo_disable = True  # an optimizer calls it, which may be compiled
     modules = [loaded for name, loaded in list(sys.modules.items()) if name.startswith("tuner_inside")]
     classes = [kind for loaded in modules for kind in vars(loaded).values() if isinstance(kind, type)]
     values = [value for owner in (*modules, *classes) for value in vars(owner).values()]
-    functions = [getattr(value, "__wrapped__", value) for value in values]  # `guarded` wraps some
+    functions = [getattr(value, "__wrapped__", value) for value in values]  # `errors_switch_off` wraps some
     codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
     while codes:
         code = codes.pop()

@@ -11,7 +11,7 @@ from time import monotonic
 from tuner_inside import calls
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.records import guarded, record_pause
+from tuner_inside.records import errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
 from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
@@ -72,7 +72,7 @@ class Tally:
         """The observer of an inner module, before it has said which dimension the samples are; None afterwards."""
         self.form = ""
         """The form of a sample: `3x224x224 float32`."""
-        self.why = None
+        self.why_uncounted = None
         """Why the module's inputs are not counted; None where they are."""
 
     def continue_counts(self, replaced):
@@ -84,12 +84,12 @@ class Tally:
     def watch_only(self, modules):
         """Watch the calls of these modules, and of no others. Which of them is called first is open again."""
         for module in living(self.modules):
-            calls.forget(module, self)
+            calls.unwatch(module, self)
         self.modules, self.input_module, self.reading = [weakref.ref(module) for module in modules], None, None
         for module in modules:
             calls.watch(module, self)
 
-    @guarded("steps")
+    @errors_switch_off("steps")
     def look(self, module, args, kwargs):
         """Count a call of a watched module: as a forward pass of the training, or as part of an evaluation.
 
@@ -145,7 +145,7 @@ class Tally:
                 self.reading = (key, batch_dimension, tensor.dim())
             for watched in living(self.modules):  # from now on, only this one
                 if watched is not module:
-                    calls.forget(watched, self)
+                    calls.unwatch(watched, self)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
 
@@ -178,7 +178,7 @@ class Tally:
         if self.batch_is_second and second_size is not None:
             return second_size
         if is_without_batch(inputs):
-            self.why = "the module takes single samples, or a batch without another dimension"
+            self.why_uncounted = "the module takes single samples, or a batch without another dimension"
             return 0
         return count
 
@@ -230,10 +230,10 @@ class Inner:
         """The samples of its first input; 0 before its first call."""
         calls.watch(module, self)
 
-    @guarded("inner")
+    @errors_switch_off("inner")
     def look(self, module, args, kwargs):
         """Read the number of samples from the shape of the first input, in the first call alone."""
-        calls.forget(module, self)
+        calls.unwatch(module, self)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])

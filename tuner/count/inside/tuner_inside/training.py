@@ -7,7 +7,7 @@ import time
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import is_tensor
-from tuner_inside.records import around, guarded, record_pause
+from tuner_inside.records import around, errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
 
 LOSS_STEPS = 8
@@ -110,7 +110,7 @@ class DeviceNumber:
         return float(self._value)
 
 
-def _sums(readings):
+def _sums_by_step(readings):
     """Return step → the sum of its numbers, for the steps whose numbers have all come from the device.
 
     `readings`: step → the numbers, as `DeviceNumber`.
@@ -123,7 +123,7 @@ def _sums(readings):
     return sums
 
 
-@guarded("inputs")
+@errors_switch_off("inputs")
 def keep_input_sum(tensor):
     """Keep the sum of an input, in the first steps: ranks with the same sums train on the same samples."""
     if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_in_graph(tensor):
@@ -147,7 +147,7 @@ def observations():
         "precision": {
             "autocast": sorted(training.autocast),
             "tf32": torch.get_float32_matmul_precision() != "highest",
-            "scaled": training.is_scaled,
+            "scaled": training.is_scaled,  # the losses, by a gradient scaler
         },
         "skipped": training.skipped,
         "saves_s": training.saves_s,
@@ -157,11 +157,11 @@ def observations():
         counts["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / 2.0**20
         counts["alloc_retries"] = stats.get("num_alloc_retries", 0)
     if training.steps <= 2 * LOSS_STEPS:
-        counts.update(losses=_sums(training.losses), inputs=_sums(training.inputs))
+        counts.update(losses=_sums_by_step(training.losses), inputs=_sums_by_step(training.inputs))
     return counts
 
 
-@guarded("losses")
+@errors_switch_off("losses")
 def _note_loss(tensors, grad_tensors, *_, **__):
     """Keep the loss that a backward pass begins from, if it is a single number; of several, the first one.
 
@@ -180,7 +180,7 @@ def watch_backward(count_pass):
     While the steps are steady, which means alike, the pass is only added to the sums of `steady`: that is cheaper.
     """
 
-    @guarded("losses")
+    @errors_switch_off("losses")
     def wrap(module):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
@@ -220,7 +220,7 @@ def _after_save(begin_s, _):
     training.saves_s += time.monotonic() - begin_s
 
 
-@guarded("precision")
+@errors_switch_off("precision")
 def _note_autocast(context):
     """Note in which type an autocast computes."""
     if getattr(context, "_enabled", False):
@@ -243,4 +243,4 @@ def _wrap_autocast(module):
 def install():
     """Watch saves and autocast, from torch's import on."""
     when_imported("torch.serialization", lambda module: around("saves", module, "save", _before_save, _after_save))
-    when_imported("torch.amp.autocast_mode", guarded("precision")(_wrap_autocast))
+    when_imported("torch.amp.autocast_mode", errors_switch_off("precision")(_wrap_autocast))

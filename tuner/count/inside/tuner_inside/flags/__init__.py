@@ -7,7 +7,7 @@ an earlier parse has left of it.
 from tuner_inside.files import is_spawned, record_argv_is_read
 from tuner_inside.flags import of_argparse, of_libraries
 from tuner_inside.imports import when_imported
-from tuner_inside.records import guarded
+from tuner_inside.records import errors_switch_off
 
 
 def install():
@@ -25,4 +25,4 @@ def install():
         ("omegaconf", of_libraries.listen_to_omegaconf),
         ("fire.core", lambda _: record_argv_is_read()),
     ):
-        when_imported(module, guarded("flags")(listen))
+        when_imported(module, errors_switch_off("flags")(listen))

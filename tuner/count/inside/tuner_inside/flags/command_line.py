@@ -5,12 +5,13 @@ import re
 import sys
 from itertools import islice
 
-from tuner_inside.records import guarded, write_record
+from tuner_inside.records import errors_switch_off, write_record
 
 MAX_CHOICES = 256
 """A longer list of choices is not recorded (chosen)."""
 
-guard = guarded("flags")
+guard = errors_switch_off("flags")
+"""Wraps a function, so that an error in it ends the recording of flags, and not the training."""
 _recorded = {"program": None, "parses": 0, "options": {}}
 """The program whose options were recorded, the number of its parses, and kind of parser → the options."""
 _leftovers = []
