@@ -37,7 +37,8 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert (
         gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 percentage points from 58.0"
     )
-    assert gain_text(replace(own, best=own.default)) == "none, the default is best"
+    assert gain_text(replace(own, best=own.default, ok=9)) == "none, the default is best"
+    assert gain_text(replace(own, best=own.default, ok=1, pruned=0)) == "no other was measured"
     assert replace(own, best=own.default, gain=None).times_default is None
     assert gain_text(replace(own, gain=None)) == "unknown"
     overall = replace(GAIN, overall=True)

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
+from tuner.count.signature import Shares
 from tuner.drafting.asking import flags_to_search
 from tuner.drafting.command_lines import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
@@ -262,6 +263,15 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
     assert (devices_of("auto", None, uses), devices_of("auto", 2, uses[:1])) == ("0", "auto")
     assert (devices_of("cpu:1", 2, USES), devices_of("cpu:1", None, USES)) == ("cpu:2", "cpu:1")
+
+
+@pytest.mark.parametrize("others_pct", [None, 2.0, 60.0])
+def test_a_short_wait_for_data_beside_other_programs_is_not_believed(others_pct: float | None) -> None:
+    samples = [DeviceSample(t_s=t_s, device=0, others_pct=others_pct) for t_s in (0.0, 2.0)]
+    uses = tuple(device_uses(STEPS, samples, [Device(name="cpu:0", model="a CPU")]))
+    training = replace(TRAINING, shares=Shares(data=0.0, evaluation=0.0, saves=0.0), passes=0)
+    known = known_of(draft(typed_command(["train.py"]), devices="cpu:1"), Watched(training=training, uses=uses))
+    assert known.waits_for_data is (others_pct == 60.0)
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,8 @@ def test_workers_that_would_gain_nothing_are_said_to_be_left_out(passes: int | N
     assert [flag.parameter for flag in flags_to_search(known, (), say=told.append)] == ["batch_size"]
     assert why in told[0]
     assert "num-workers is not searched" in told[0]
+    disturbed = [flag.parameter for flag in flags_to_search(replace(known, is_disturbed=True), ())]
+    assert ("num_workers" in disturbed) is (passes is not None)
 
 
 def counted(*, ranks: int = 1, micro_batches: float = 1.0, normed: float | None = None) -> TrainingCounts:
@@ -291,6 +293,12 @@ def test_the_first_value_stands_for_an_unknown_one_of_the_script() -> None:
     ).values()
     told = search_lines([unknown, typed], free=False, growth_limit=lambda _: None)
     assert ["the first counts as yours" in line for line in told] == [True, False]
+
+
+def test_only_a_size_of_one_value_is_said_to_be_kept() -> None:
+    chosen = found("train.py --bs 8 --workers 2", "bs=8", "workers=2").values()
+    told = search_lines(list(chosen), free=False, growth_limit=lambda _: None)
+    assert ["(kept" in line for line in told] == [True, False]
 
 
 def test_a_flag_of_several_values_needs_a_placeholder() -> None:

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
-from tuner.devices.cpu import CpuSource
 from tuner.export import Topic
 from tuner.probe import number_of, other_tuners
 from tuner.records.urls import STUDY_FILE, shown
@@ -48,6 +47,8 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     memory_mib = bench.spec.environment.memory_mib
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
+    from tuner.devices.cpu import CpuSource  # noqa: PLC0415 - it loads psutil, which `tuner status` does without
+
     if isinstance(bench.source, CpuSource) and (others := other_tuners()):  # on a card, `obstacles` names the others
         pids = ", ".join(map(str, others))
         console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")

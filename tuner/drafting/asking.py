@@ -315,7 +315,7 @@ def search_lines(
         remark = ""
         if search.computed:
             remark = "  (the total batch stays)"
-        elif not search.varies and not free:
+        elif not search.varies and search.is_size and not free:
             remark = f"  (kept: others change what is learnt; {option('free_batch')} frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from tuner import probe
 from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
@@ -28,6 +29,7 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
         cores=max(1, usable_cores() // max(1, len(watched.uses))),
         training=watched.training,
         on_gpu=any(use.device.is_gpu for use in watched.uses),
+        is_disturbed=any((use.others_pct or 0.0) >= probe.BUSY_PCT for use in watched.uses),
         free_batch=free_batch,
         free_precision=free_precision,
     )

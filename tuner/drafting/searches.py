@@ -101,8 +101,12 @@ class SearchedFlag:
     @property
     def changes_learning(self) -> bool:
         """Whether the flag probably changes what is learnt, and not throughput alone."""
-        roles = (Role.BATCH, Role.LEARNING, Role.ENVIRONMENTS)
-        return self.varies and not self.is_balanced and any(role.has(self.flag) for role in roles)
+        return self.varies and not self.is_balanced and self.is_size
+
+    @property
+    def is_size(self) -> bool:
+        """Whether other values of the flag, as of a batch, would probably change what is learnt."""
+        return any(role.has(self.flag) for role in (Role.BATCH, Role.LEARNING, Role.ENVIRONMENTS))
 
     @property
     def keeps_iterations(self) -> bool:
@@ -153,6 +157,8 @@ class Known:
     training: TrainingCounts | None = None
     """What was counted inside the training; None where nothing was."""
     on_gpu: bool = False
+    is_disturbed: bool = False
+    """Whether other programs used the processors meanwhile. Steps then take longer, so that they wait less for data."""
     launch: str | None = None
     """The ready-made space that fits the flags. It has its own parameters, which are proposed nowhere else."""
     free_batch: bool = False
@@ -176,12 +182,12 @@ class Known:
     def waits_for_data(self) -> bool:
         """Whether the training waits for data 2 % of its time or more, so that settings of the loader may gain speed.
 
-        True also where this was not counted, and False for a training without a loader.
+        True also where this was not counted or other programs hid it, and False for a training without a loader.
         """
         if self.training is None or self.training.shares is None:
             return True
         has_loader = self.training.passes is not None
-        return has_loader and self.training.shares.data >= 0.02
+        return has_loader and (self.is_disturbed or self.training.shares.data >= 0.02)
 
     @property
     def micro_batches(self) -> int:

@@ -31,6 +31,8 @@ class DeviceUse(NamedTuple):
     mem_peak_mib: float | None
     worked: bool
     """Whether the command computed on it."""
+    others_pct: float | None = None
+    """The mean share of the processors that other programs used; known only for the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +279,9 @@ def device_uses(
             worked = (util_pct or 0.0) > 0 or has_grown
         else:
             worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less of a CPU
-        uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked))
+        others = [sample.others_pct for sample in of_device if sample.others_pct is not None]
+        others_pct = fmean(others) if others else None
+        uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked, others_pct))
     return uses
 
 

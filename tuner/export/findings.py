@@ -206,7 +206,8 @@ def gain_text(row: CaseSummary) -> str:
     if row.best is None or row.default is None:
         return ""
     if row.default.config == row.best.config:
-        return "none, the default is best"
+        is_alone = row.ok <= row.best.readings and not row.pruned
+        return "no other was measured" if is_alone else "none, the default is best"
     if row.gain is None:
         return "unknown"
     if row.objective in SPEEDS:

@@ -185,7 +185,7 @@ class ParameterSpec(Strict):
     batch: Literal["auto"] | None = None
     """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
     samples: PositiveInt | None = None
-    """of `batch: auto`: the samples of a rank"""
+    """of `batch: auto`: how many samples a rank draws its batches from"""
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(default_factory=dict)
     """the parameter counts only while other parameters have these values"""
 

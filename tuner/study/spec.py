@@ -300,7 +300,7 @@ class SoakSpec(Strict):
     command: str = ""
     """the whole command of a soak, with placeholders; empty: the usual one"""
     worse: bool = True
-    """`false`: nothing but growth needs more memory than a soak shows"""
+    """`false`: nothing that comes later needs more memory than a soak shows, except growth"""
 
     @property
     def provokes(self) -> bool:

@@ -624,6 +624,31 @@ def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
         assert lost <= float(bound[1]) / 100.0
 
 
+def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_too_long() -> None:
+    """`fp8` slows what was measured first, and is the best beside one `zero` and large sizes."""
+    sizes = {"pp": (1, 2), "zero": (0, 1, 2, 3), "micro": (1, 2, 4), "fp8": (0, 1), "compile": (0, 1)}
+    space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
+
+    def speed(config: Config) -> float | None:
+        pp, zero, micro, fp8, compiles = (float(config[name]) for name in sizes)
+        of_fp8 = 1.4 if fp8 and zero == 1 and micro >= 4 else 0.95**fp8
+        fails = pp == 2 and zero >= 2
+        return None if fails else micro**0.3 * 1.1**compiles * (1.0 + 0.2 * (pp == 2)) / (1.0 + 0.1 * zero) * of_fp8
+
+    search = probe_speeds(speed, space, most=18)
+    assert search.sampler.ended(search.study) is None
+    assert left(search) > 8
+
+    search.training_hours = 4.0
+    search.resume()
+    assert "4 of 18 probes failed" in (search.sampler.ended(search.study) or "")
+
+    search.training_hours = 24.0
+    search.resume()
+    best = search_on(search, speed, most=21).sampler.best(search.study)
+    assert best == {"pp": 2, "zero": 1, "micro": 4, "fp8": 1, "compile": 1}
+
+
 def test_no_number_is_promised_while_the_newest_predictions_were_further_off() -> None:
     """Each config has a part of 9 percent of its own, which nothing predicts."""
 

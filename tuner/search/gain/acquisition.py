@@ -34,7 +34,7 @@ LARGEST_TOLD_BOUND = 0.5
 
 LAST_NEAR_BEST = 55
 """The probes up to which a search with `MANY_FAILURES` probes more configs near the best; a few readings follow."""
-SAVED_NEAR_BEST = 0.003
+SAVED_NEAR_BEST = 0.0024
 """The share of the training that such a probe saved in the mean, on launches of large models to develop on."""
 LEAST_CHANCE_NEAR_BEST = 0.3
 """The probability to run above which such a config is probed."""
