@@ -117,6 +117,7 @@ def with_references(line: str) -> str:
     if not any(_is_key(word.name, word.value) for word in words):
         return line
     return " ".join(
+        # no reference works between the apostrophes that a word may begin with
         word.before.lstrip("'") + f'"{reference_to(word.name)}"'
         if _is_key(word.name, word.value)
         else word.before + word.value
