@@ -111,16 +111,15 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 def with_references(line: str) -> str:
     """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out.
 
-    A key is known by its name; see `reference_to`.
+    A key is known by its name, or by the form in which its provider issues it; see `reference_to`.
     """
     words = list(_named_values(_SHELL_WORD.findall(line)))
-    if not any(_is_key(word.name, word.value) for word in words):
+    keys = {word for word in words if _is_key(word.name, word.value) or _ISSUED.fullmatch(word.value)}
+    if not keys:
         return line
     return " ".join(
         # no reference works between the apostrophes that a word may begin with
-        word.before.lstrip("'") + f'"{reference_to(word.name)}"'
-        if _is_key(word.name, word.value)
-        else word.before + word.value
+        word.before.lstrip("'") + f'"{reference_to(word.name or "key")}"' if word in keys else word.before + word.value
         for word in words
     )
 
