@@ -145,9 +145,10 @@ class Observed:
         return [amounts(costs, name, space) for costs in costs_of_cases]
 
     def longest_start_s(self, limits: ProbeSpec, space: Space) -> float:
-        """Return the most seconds that a start may take: once a start was longer than any silence, trainers print."""
-        slowest_s = max((start_s for _, starts in self.known_amounts(START_S, space) for start_s in starts), default=0.0)
-        return limits.max_start_seconds if slowest_s > limits.longest_start_s else limits.longest_start_s
+        """Return the most seconds of a start: the limit of silence, unless a longer start shows that trainers print."""
+        starts_s = [start_s for _, starts in self.known_amounts(START_S, space) for start_s in starts]
+        is_silent = max(starts_s, default=0.0) <= limits.start_up_silence_seconds
+        return limits.longest_start_s if is_silent else limits.max_start_seconds
 
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
         """Add what a trial shows of its config: a value, a failure, or that it runs now.
