@@ -81,7 +81,7 @@ class CaseRecord:
     def raises_a_limit_of(self, before: "CaseRecord") -> bool:
         """Return whether a time limit is higher than in an earlier record of the case.
 
-        An unknown limit of a start is the usual one, which older records do not name. No unknown `max_seconds` is raised.
+        Older records do not name the limit of a start: the usual one is meant. An unknown `max_seconds` is not raised.
         """
         usual_s = ProbeSpec().max_start_seconds
         raises_start = (self.max_start_seconds or usual_s) > (before.max_start_seconds or usual_s)
