@@ -22,7 +22,11 @@ def with_database(runs: Path, *names: str) -> None:
 def test_the_only_study_with_results_needs_no_name(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="no results yet"):
         only_study(tmp_path, replays=True)
-    with_database(tmp_path, "walk", "walk-replay")
+    with_database(tmp_path, "walk-replay")
+    assert only_study(tmp_path, replays=True) == "walk-replay"
+    with pytest.raises(StudyError, match="replays alone"):
+        only_study(tmp_path, replays=False)
+    with_database(tmp_path, "walk")
     assert only_study(tmp_path, replays=False) == "walk"
     with pytest.raises(StudyError, match="--study walk or walk-replay"):
         only_study(tmp_path, replays=True)

@@ -12,7 +12,7 @@ from tuner.count import ProcessCounts
 from tuner.drafting.command_lines import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.count_files import COUNTED
+from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
@@ -144,7 +144,7 @@ def told(t_s: float, **fields: object) -> OutputLine:
 
 def counted(t_s: float, step: int) -> list[OutputLine]:
     """Return what is told of a step that was counted inside."""
-    marks = {"type": "iteration", COUNTED: True, "iteration": step, "samples": 32 * step}
+    marks = {"type": "iteration", COUNTED_INSIDE: True, "iteration": step, "samples": 32 * step}
     return [told(t_s, **marks), told(t_s, type="training", counts=asdict(COUNTED_TRAINING))]
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests_cli import study_file
 from tests_filled import FilledDatabase
 
-from tuner.cli.report import commands_by_case
+from tuner.cli.report import lines_to_copy
 from tuner.drafting.writing import origin_line
 from tuner.export.reader import StudyReader, connect
 from tuner.report.facts import gather
@@ -43,8 +43,8 @@ def test_a_study_of_a_command_shows_the_command_with_the_best_values(
     facts = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path)
     if typed:
         study.write_text(f"{origin_line(typed.split())}\n{study.read_text()}")
-    lines = commands_by_case(PLAN, bench, facts)
+    lines = lines_to_copy(PLAN, bench, facts)
     assert lines == {"command": line}
     assert line in render(facts, form="md", commands=lines).partition("| case |")[0].splitlines()
-    assert commands_by_case(PLAN, None, facts) == {"command": "tuner plan --best --cases command"}
-    assert commands_by_case(None, bench, facts) == {}
+    assert lines_to_copy(PLAN, None, facts) == {"command": "tuner plan --best --cases command"}
+    assert lines_to_copy(None, bench, facts) == {}

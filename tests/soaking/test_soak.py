@@ -21,7 +21,7 @@ from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
 from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported_failure, soak_purpose, verdicts
-from tuner.tools.soaking.whole_training import KEEPERS, WholeTraining
+from tuner.tools.soaking.whole_training import ALLOCATORS, WholeTraining
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0
@@ -118,7 +118,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert last == "walk: train with num_envs=64"
     assert "to be surer: flags in `soak:`" in doubt
     assert "far larger than all in this soak" in doubt
-    told = list(verdicts(view(tmp_path / "demo"), replace(TRAINING, keeper=KEEPERS["gpu"])))
+    told = list(verdicts(view(tmp_path / "demo"), replace(TRAINING, allocator=ALLOCATORS["gpu"])))
     assert told == [*lines, last, doubt]  # nothing larger is wanted
     assert list(verdicts(view(tmp_path / "demo"), PROVOKED))[-1] == last
     *_, still, hidden = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
@@ -193,8 +193,8 @@ def test_growth_moves_the_best_to_the_largest_rung_whose_memory_lasts(tmp_path: 
     assert best(tmp_path / "demo").config["num_envs"] in {56, 52}
     first, *_, last, _ = verdicts(view(tmp_path / "demo"), TRAINING)
     assert "growing all the time" in first
-    for one in KEEPERS.values():
-        assert one.variables[0] in list(verdicts(view(tmp_path / "demo"), replace(TRAINING, keeper=one)))[-1]
+    for one in ALLOCATORS.values():
+        assert one.variables[0] in list(verdicts(view(tmp_path / "demo"), replace(TRAINING, allocator=one)))[-1]
     assert last == f"walk: train with num_envs={best(tmp_path / 'demo').config['num_envs']}"
 
 
@@ -270,7 +270,7 @@ def test_a_soak_ends_once_memory_and_speed_are_known(tmp_path: Path) -> None:
 def test_a_study_that_says_that_nothing_worse_comes_keeps_no_room_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEEPERS["gpu"].variables[0], "expandable_segments:True")
+    monkeypatch.setenv(ALLOCATORS["gpu"].variables[0], "expandable_segments:True")
     found = list[list[int]]()
     for worse in (False, True):
         prober, folder = Prober({}, needs_mib=(0.0, 15.4)), tmp_path / str(worse)
@@ -307,17 +307,17 @@ def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_the
     assert str(WholeTraining(hours=HOURS, iterations=5000)) == "5,000 iterations"
 
 
-@pytest.mark.parametrize("name", KEEPERS["gpu"].variables)
+@pytest.mark.parametrize("name", ALLOCATORS["gpu"].variables)
 def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for one in KEEPERS["gpu"].variables:
+    for one in ALLOCATORS["gpu"].variables:
         monkeypatch.delenv(one, raising=False)
     desk = bench(tmp_path, spec(soak={"worse": False}))
     rises = (*((at, 500.0 + at / 2) for at in (0.0, 150.0, 250.0, 350.0, 500.0)), (600.0, 750.0))
     steps = replace(device(500.0), mem_rises=rises, mem_floors=(500.0,) * 12)
     told = [WholeTraining.of(one, HOURS) for one in (desk, replace(desk, variables={name: "expandable_segments:True"}))]
-    assert [one.keeper for one in told] == [KEEPERS["gpu"], None]
+    assert [one.allocator for one in told] == [ALLOCATORS["gpu"], None]
     kept, given_back = (one.lasts((steps,), ProbeRecord()) for one in told)
     assert kept is not None
     assert given_back is not None

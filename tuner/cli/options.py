@@ -282,7 +282,9 @@ def only_study(runs: Path, *, replays: bool) -> str:
         case [only]:
             return only
         case []:
-            raise StudyError(f"{runs}/ has no results yet; run `tuner optimize`, or name a --study")
+            has_replays = bool(folders_with_results(runs))
+            found = "results of replays alone, which have no trainer" if has_replays else "no results yet"
+            raise StudyError(f"{runs}/ has {found}; run `tuner optimize`, or name a --study")
         case several:
             raise StudyError(f"{runs}/ has results of {len(several)} studies; name one: --study {' or '.join(several)}")
 

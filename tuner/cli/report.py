@@ -41,9 +41,7 @@ def report(
     """
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
-    commands_of = partial(
-        commands_by_case, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs)
-    )
+    commands_of = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     path = out or folder / f"report.{form}"
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]
@@ -65,10 +63,10 @@ def report(
 
 
 TrainingCommands = Callable[[StudyFacts], Mapping[str, str]]
-"""Returns case → the command line that trains with its best config, to copy."""
+"""Returns case → the line to copy, which trains with its best config: `lines_to_copy` for a study."""
 
 
-def commands_by_case(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
+def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
     """Return case → the line that trains with its best config, or else the command that prints a script for that.
 
     Args:
@@ -150,7 +148,7 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     study, folder = bench.spec.name, bench.folder
     try:
         trainable = [case.name for case in chosen_cases(bench, None)]
-        commands_of = partial(commands_by_case, command, bench)
+        commands_of = partial(lines_to_copy, command, bench)
         return write_report(folder / "report.html", url, study, folder, trainable=trainable, commands_of=commands_of)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"

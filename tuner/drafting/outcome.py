@@ -57,7 +57,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(own, view)}{_share_of_peak_in_words(own)}"
-    # the command stays as it is, because its own config is the best, or speeds are unknown
+    # the command stays as it is: its own config is the best, speeds are unknown, or it was faster before it failed
     is_own_best = own is not None and own.launch_key == best.launch_key
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     is_best_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuner import probe
-from tuner.probe.count_files import COUNTED
+from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 
@@ -88,7 +88,7 @@ class _Way:
         """Read a line if it is of the right kind: a printed line where there are patterns, else a call of `report`."""
         is_printed = line.stream == "console"
         # a message, and none of the counting inside
-        is_report = not is_printed and not probe.json_object(line.text).get(COUNTED)
+        is_report = not is_printed and not probe.json_object(line.text).get(COUNTED_INSIDE)
         is_of_kind = is_printed if self._patterns else is_report
         if is_of_kind and (report := self._reader.feed(line)):
             self._reports.append(report)

@@ -410,18 +410,18 @@ def no_proposal(known: Known) -> str:
     workers = next((flag for flag in known.flags if Role.WORKERS.has(flag.names[0]) and flag.value is None), None)
     variable = next((name for name, value in known.env.items() if Role.WORKERS.has(name) and value.isdecimal()), None)
     example = "FLAG=VALUE,VALUE"
-    named = "the command has no number; for one inside the script, let the script read a flag or a variable"
+    explanation = "the command has no number; for one inside the script, let the script read a flag or a variable"
     if workers and known.waits_for_data:
         example = f"{workers.names[0]}=0,2,4,8"
-        named = "the script's own number of workers is unknown: list it first"
+        explanation = "the script's own number of workers is unknown: list it first"
     elif variable:
-        example, named = f"{variable}=0,2,4,8", f"{variable}={known.env[variable]} stands before the command"
+        example, explanation = f"{variable}=0,2,4,8", f"{variable}={known.env[variable]} stands before the command"
     elif numbers:
         example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}"
-        named = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
+        explanation = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
     return (
         "no flag of the command is known to be worth a search; name at least one, such as "
-        f"{option('search')} {example} ({named})"
+        f"{option('search')} {example} ({explanation})"
     )
 
 

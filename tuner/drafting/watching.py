@@ -15,7 +15,7 @@ from tuner.drafting.draft import Draft
 from tuner.drafting.printed import NOT_LET_IN, Output, PrintedLines, PrintedProgress, complaint
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
-from tuner.probe.count_files import COUNTED, read_processes, training_counts
+from tuner.probe.count_files import COUNTED_INSIDE, read_processes, training_counts
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
@@ -203,7 +203,7 @@ class CountedLines:
             self.why_uncounted = message.get("why", self.why_uncounted)
             if message.get("begun") and self.begun_s is None:
                 self.begun_s = line.t_s
-            if message.get(COUNTED) and (report := self._reader.feed(line)):
+            if message.get(COUNTED_INSIDE) and (report := self._reader.feed(line)):
                 self.reports.append(report)
 
     @property
@@ -238,8 +238,9 @@ def first_run(
         raise TrainerError(f"no program {program} is found; {way}")
     if missing := missing_script(drafted.command.words, trainer.folder):
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
+    # in a first run, the counting also records flags and files
     variables = launch_variables(spec, source) | {"TUNER_COUNT_FIRST": "1"}
-    prepare_results(folder.parent.parent)
+    prepare_results(folder.parent.parent)  # makes the folder `runs` of all studies
     watched = run_in(
         probe.Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], drafted.config),

@@ -147,7 +147,7 @@ def _start_up_silence(draft: Draft, watched: Watched) -> str:
 def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
     """Return the text of a study file with the ready-made spaces `launches`, for a command that was not watched.
 
-    Raises StudyError for an unknown launch, for a command in which its launches find nothing to vary, and for a shell
+    Raises StudyError for an unknown launch, for a command in which the launches find nothing to vary, and for a shell
     script that reads no flags.
     """
     options = {"command": draft.template.words, "env": draft.env}

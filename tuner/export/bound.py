@@ -108,5 +108,5 @@ def _advice_for_waiting(profile: Profile) -> str:
     if not profile.on_gpu:
         return "larger batches give the ranks more to do; they wait for data or for each other"
     more_work = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-    fits_twice = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0  # of two, with a tenth free
+    fits_twice = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0  # twice this leaves a tenth free
     return f"{more_work}; two single-GPU jobs side by side fit into the memory" if fits_twice else more_work

@@ -266,7 +266,7 @@ class NodeProcesses(StartedProcess):
         while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
             if (message := next(answers, None)) is None:  # the time for answers is over
                 break
-            self._handle(message)
+            self._handle(message)  # an answer gives a watcher its `code`
             unanswered = [watcher for watcher in unanswered if watcher.code is None]
         watching.end_watchers(unanswered, self._clock)
         self._may_have_left_ranks |= bool(unanswered)

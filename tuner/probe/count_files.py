@@ -18,7 +18,7 @@ from tuner.probe.output import USUAL_BOUNDS, Tail, json_object
 
 TRAINING = "training"
 """The type of the message about the training: its counts, its beginning, a pause, or why nothing is counted."""
-COUNTED = "counted"
+COUNTED_INSIDE = "counted"
 """The field of a message whose samples were counted inside the training."""
 NOT_OURS = "a record of the counts has another form, so another program has written it"
 """Why nothing is counted if another program writes into the folder of the counts."""
@@ -99,7 +99,7 @@ class MergedCounts:
         - Why nothing is counted, where that has changed.
         """
         marks = list(self._merger.new_marks())
-        messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
+        messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED_INSIDE: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):
             messages.append({"type": TRAINING, "counts": asdict(training)})
         if not self._has_begun and self._merger.trainers:

@@ -13,7 +13,7 @@ from math import nan
 from typing import Any, TypeVar
 
 from tuner.probe import counting
-from tuner.probe.count_files import COUNTED
+from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.counting import MOST, EpochCounter, number
 from tuner.probe.evidence import quoted
 from tuner.probe.output import json_object
@@ -130,7 +130,7 @@ class ProgressReader:
         differ. With the first count from inside, all that was printed before is forgotten.
         """
         begins_anew = False
-        if not message.get(COUNTED):
+        if not message.get(COUNTED_INSIDE):
             self._trainer_reports = self._trainer_reports or "iteration" in message
         elif not self.counts_inside:
             if self._trainer_reports:

@@ -164,9 +164,9 @@ class _Probe:
             )
             for summary in measured
         )
-        busy, notes = summaries.others_in_words(devices), result.notes
-        if busy and failure.kind.invalidity == "timeout":  # as `hang` and `too_slow` have it
-            failure = replace(failure, detail=f"{failure.detail}; {busy} meanwhile")
+        other_programs, notes = summaries.others_in_words(devices), result.notes
+        if other_programs and failure.kind.invalidity == "timeout":  # as `hang` and `too_slow` have it
+            failure = replace(failure, detail=f"{failure.detail}; {other_programs} meanwhile")
             notes = tuple(note for note in notes if summaries.LOADED not in note)  # that is of the window
         blank = self._without_window(result.total_s)
         return replace(blank, failure=failure, devices=devices, notes=notes, alloc_retries=result.alloc_retries)

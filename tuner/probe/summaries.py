@@ -458,8 +458,8 @@ def notes(
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
-    if busy := others_in_words(devices):
-        yield f"{busy}, so another run may give another value"
+    if other_programs := others_in_words(devices):
+        yield f"{other_programs}, so another run may give another value"
 
 
 def others_in_words(devices: Iterable[DeviceSummary]) -> str | None:

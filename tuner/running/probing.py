@@ -265,6 +265,7 @@ class Probing:
         if probes is None or usual_s is None:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
+        # only speeds, which have no largest value, are compared with the user's own config
         own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
         # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
         target = self._job.target(self._spec)

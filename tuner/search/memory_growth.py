@@ -102,7 +102,7 @@ class Rising:
         onset_s = _onset_s(device)
         begin_s = max(0.2 * end_s, onset_s)  # at first, caches fill and the optimizer gets its memory
         steps = [(t_s, mib - before_mib) for (_, before_mib), (t_s, mib) in pairwise(rises) if t_s > begin_s]
-        skipped = math.ceil(onset_s / end_s * len(device.mem_floors))
+        skipped = math.ceil(onset_s / end_s * len(device.mem_floors))  # the parts of the run before the onset
         floors = tuple(device.mem_floors[skipped:])
         if onset_s and floors and not steps:  # growth would have raised the peak that recurs, so the floors are flat
             floors = (min(floors),) * len(floors)

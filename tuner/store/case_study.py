@@ -233,7 +233,7 @@ class CaseStudy:
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             trials_so_far, before = len(study.get_trials(deepcopy=False)), StudyAttributes(study.user_attrs).case
             if before and case.raises_a_limit_of(before):
-                study.set_user_attr(schema.LONGER, trials_so_far)
+                study.set_user_attr(schema.LONGER, trials_so_far)  # these may be tried again if they took too long
             study.set_user_attr(schema.CASE, encode(case))
             return study, trials_so_far
 
@@ -251,7 +251,7 @@ class CaseStudy:
         self._beat_s = 0.0
         """When the lease was renewed last."""
         self._incumbent: float | None = None
-        """The incumbent when it was read last."""
+        """The value that a running probe must beat, when it was read last."""
         self._reported: dict[int, int] = {}
         """Number of a trial → the last iteration that was reported to the pruner."""
 

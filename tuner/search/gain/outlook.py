@@ -59,6 +59,7 @@ class Outlook:
         self.may_probe_later[list(unavailable)] = False
         # A config cannot run if all its values need at least as much as those of a known failure.
         for values_need in observed.frontier.values_beyond_failures(pool.space):
+            # of each value of a parameter whether it needs as much, and so of each config
             configs_need = [np.array(needs)[pool.codes[:, column]] for column, needs in enumerate(values_need)]
             self.may_probe_later &= ~np.logical_and.reduce(configs_need)
         self.range_ends = ends_so_far(pool, unavailable | set(self.measured_places))

@@ -171,9 +171,9 @@ def _medians_and_spreads(usual: PriorSizes, parameters: int) -> Floats:
 
 
 def _parts(hyperparameters: Floats) -> _Parts:
-    """Return the parts from the hyperparameters, their logarithms; the last one, the chance scatter, is no part."""
+    """Return the parts from the hyperparameters, logarithms in the order of `_Parts`; the chance scatter is last."""
     sizes = np.exp(hyperparameters)
-    parameters = (sizes.shape[-1] - 4) // 2
+    parameters = (sizes.shape[-1] - 4) // 2  # each has a length and a single effect; four numbers follow
     return _Parts(
         lengths=sizes[..., :parameters],
         singles=sizes[..., parameters:-4],

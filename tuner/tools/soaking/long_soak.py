@@ -392,7 +392,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in the order of the soaks, and then what to do now.
 
     `training` is the whole training that a soak stands for. It is provoked if the soaks met what needs most memory,
-    such as the largest batch. Its keeper is the allocator that keeps freed memory, where there is such an allocator.
+    such as the largest batch. Its allocator is one that keeps freed memory, where there is such an allocator.
     """
     soaks = list(newest_soaks(view.trials, training).values())
     for soak in soaks:
@@ -417,9 +417,9 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
     # another allocator is another setting of the study, whose results may not mix with these
-    if was_refused and (keeper := training.keeper):
-        setting = f"`environment: {{variables: {{{keeper.variables[0]}: {keeper.value}}}}}`"
-        kept = f"freed memory that {keeper.name} keeps for later counts as used"
+    if was_refused and (allocator := training.allocator):
+        setting = f"`environment: {{variables: {{{allocator.variables[0]}: {allocator.value}}}}}`"
+        kept = f"freed memory that {allocator.name} keeps for later counts as used"
         yield f"{view.name}: {kept}; in a study with another name, and {setting}, larger values may last"
 
 

@@ -15,7 +15,7 @@ from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, Lasts, 
 from tuner.study import DeviceKind
 
 
-class Keeper(NamedTuple):
+class CachingAllocator(NamedTuple):
     """The allocator of a trainer: it keeps freed memory for later, so that this memory counts as used."""
 
     name: str
@@ -25,9 +25,9 @@ class Keeper(NamedTuple):
     """The value with which freed memory is given back, as in YAML; the training may then be slower."""
 
 
-KEEPERS: Mapping[DeviceKind, Keeper] = {
-    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True"),
-    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"'),
+ALLOCATORS: Mapping[DeviceKind, CachingAllocator] = {
+    "gpu": CachingAllocator("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True"),
+    "cpu": CachingAllocator("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"'),
 }
 
 
@@ -43,7 +43,7 @@ class WholeTraining:
     """
     provoked: bool = False
     """Whether a soak meets what needs most memory, such as the largest batch, so that nothing larger comes later."""
-    keeper: Keeper | None = None
+    allocator: CachingAllocator | None = None
     """What may keep far more memory than the training needs; None where freed memory is given back."""
     soak: SoakSettings = field(default_factory=SoakSettings)
     """The flags, command and limit of memory of a soak; by default the trainer's own command."""
@@ -57,15 +57,15 @@ class WholeTraining:
             hours: the length of the training; None for the study's `search.training_hours`.
             iterations: the length in iterations, which replaces the hours; None where only hours are known.
         """
-        # With `Keeper.value`, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to 2.4 times as large.
+        # With its `value`, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to 2.4 times as large.
         # On the CPU, twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
-        keeper = KEEPERS[bench.kind]
-        is_changed = any(name in os.environ or name in bench.variables for name in keeper.variables)
+        allocator = ALLOCATORS[bench.kind]
+        is_set_already = any(name in os.environ or name in bench.variables for name in allocator.variables)
         return cls(
             hours=hours or bench.spec.search.training_hours,
             iterations=iterations,
-            provoked=bench.spec.soak.provokes or not bench.spec.soak.worse,
-            keeper=None if is_changed else keeper,
+            provoked=bench.spec.soak.provokes or not bench.spec.soak.worse,  # `worse: false`: nothing larger comes
+            allocator=None if is_set_already else allocator,
             soak=SoakSettings(
                 flags=bench.spec.soak.flags,
                 command=bench.spec.soak.command,
@@ -97,7 +97,7 @@ class WholeTraining:
         """The prior for new records of memory use: what is expected before a soak has shown any."""
         if not self.provoked:
             return USUAL
-        return PILING_UP if self.keeper else PROVOKED
+        return PILING_UP if self.allocator else PROVOKED
 
     def in_short(self, lasting: Lasts) -> str:
         """Return in one part of a sentence whether memory lasts, and which growth the soak would not show.

@@ -79,12 +79,12 @@ def _card_memory(torch):
             """Begin with nothing on the card."""
             super().__init__()
             self.allocator = Allocator()
-            self.forced = None
+            self.forced_on_card = None
             """Whether the tensors that are made now are on the card; None where their inputs decide."""
             self._storages = {}
             """Storage's address → a weak reference to it, and its block of the card's memory; None if on the host."""
-            self._written = set()
-            """The addresses of the storages into which an operation has written data that are not known."""
+            self._without_known_data = set()
+            """The addresses of storages with unknown data, because an operation has written such data into them."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             """Return the fake results of an operation; torch calls this in place of each of its operations.
@@ -94,7 +94,7 @@ def _card_memory(torch):
             kwargs = kwargs or {}
             results = function(*args, **kwargs)
             made, inputs = tensors_in(results), tensors_in((args, kwargs))
-            on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
+            on_card = any(map(self.has, inputs)) if self.forced_on_card is None else self.forced_on_card
             data = self._real_results(function, args, kwargs, [*inputs, *made])
             for tensor, own_data in zip(made, data or [None] * len(made)):
                 self._take_memory(tensor, on_card)
@@ -119,11 +119,11 @@ def _card_memory(torch):
 
         def make_at(self, on_card, function, *args, **kwargs):
             """Return what `function` returns. Tensors that it makes are on the card if `on_card`, else on the host."""
-            outer, self.forced = self.forced, on_card  # calls may be nested
+            outer, self.forced_on_card = self.forced_on_card, on_card  # calls may be nested
             try:
                 return function(*args, **kwargs)
             finally:
-                self.forced = outer
+                self.forced_on_card = outer
 
         def _take_memory(self, tensor, on_card):
             """Give a new tensor's storage its block of the card, if it is there, until the storage is gone."""
@@ -135,7 +135,7 @@ def _card_memory(torch):
             self._storages[key] = (weakref.ref(storage, lambda _: self._free(key)), block)
 
         def _free(self, key):
-            self._written.discard(key)
+            self._without_known_data.discard(key)
             _, block = self._storages.pop(key)
             if block:
                 self.allocator.give(*block)
@@ -145,7 +145,7 @@ def _card_memory(torch):
             if not isinstance(tensor, FakeTensor):
                 return tensor
             storage = _storage(tensor)
-            is_unknown = storage is not None and storage._cdata in self._written
+            is_unknown = storage is not None and storage._cdata in self._without_known_data
             return None if is_unknown else getattr(tensor, "own_data", None)
 
         def _real_results(self, function, args, kwargs, tensors):
@@ -171,7 +171,7 @@ def _card_memory(torch):
             aliases = [parameter for parameter in parameters if parameter.alias_info]
             written = [values.get(parameter.name) for parameter in aliases if parameter.alias_info.is_write]
             storages = filter(None, map(_storage, tensors_in(written)))
-            self._written |= {storage._cdata for storage in storages} & self._storages.keys()
+            self._without_known_data |= {storage._cdata for storage in storages} & self._storages.keys()
 
     return CardMemory()
 

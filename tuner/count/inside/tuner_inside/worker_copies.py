@@ -33,7 +33,7 @@ class WorkerCopies:
         """Take the iterator's next batch into account."""
         if self._batches is None:
             return
-        batches, self._batches = self._batches, None
+        batches, self._batches = self._batches, None  # set again below, where more batches are to be compared
         try:
             if iterator._rcvd_idx != len(batches) + 1:  # another pass, or a batch was not looked at
                 return
