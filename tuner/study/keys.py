@@ -124,9 +124,7 @@ def with_references(line: str) -> str:
         return line
     return " ".join(
         # no reference works between the apostrophes that a word may begin with
-        word.before.lstrip("'") + f'"{reference_to(word.name)}"'
-        if is_key(word)
-        else word.before + word.value
+        word.before.lstrip("'") + f'"{reference_to(word.name)}"' if is_key(word) else word.before + word.value
         for word in words
     )
 
