@@ -123,7 +123,7 @@ def compared(name: str, args: argparse.Namespace) -> Row:
         off = [why for process in merger.processes.values() for why in process.off]
         trains = "too few steps were told" if merger.trainers else "no optimizer of torch has stepped"
         true = None if truth is None else true_rate(truth, name, truth.first_s + SETTLE_S, truth.last_s)
-        why = "; ".join([merger.why or trains, *off])
+        why = "; ".join([merger.why_uncounted or trains, *off])
         return Row(name=name, verdict="not counted", true_per_s=true, why=why)
     begin, end = marks[0], marks[-1]
     seconds = end["t_s"] - begin["t_s"]
@@ -138,7 +138,7 @@ def compared(name: str, args: argparse.Namespace) -> Row:
         true_per_s=true,
         off_pct=off,
         seconds=seconds,
-        why=merger.why or "",
+        why=merger.why_uncounted or "",
         witness=training.witness if training else "",
     )
 

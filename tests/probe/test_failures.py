@@ -159,8 +159,11 @@ def test_a_trainer_that_dies_without_a_word_has_crashed() -> None:
 
 
 def test_a_hang_shows_what_was_said_last() -> None:
-    detail = named(lines=["iter 2"], end=ProbeEnd.HANG).detail
-    assert detail == "no new iteration for 120 s (see probe.silence_seconds); the last line: iter 2"
+    details = [named(lines=[line], end=ProbeEnd.HANG).detail for line in ("loading", "iter 2")]
+    assert details == [
+        "no new iteration for 300 s (see probe.start_up_silence_seconds); the last line: loading",
+        "no new iteration for 120 s (see probe.silence_seconds); the last line: iter 2",
+    ]
 
 
 LONG = "9" * 5000

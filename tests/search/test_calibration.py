@@ -104,6 +104,11 @@ def test_a_start_that_surely_takes_too_long_ends_the_ladder() -> None:
     assert 512 <= rungs(slow(64), slow(512), max_start_seconds=60.0)[-1] < 1024
 
 
+def test_a_slow_start_that_prints_does_not_end_the_ladder() -> None:
+    slow = [trial(rung, {COST: {START_S: 400.0}}) for rung in (64, 512)]
+    assert rungs(*slow) == DOUBLINGS
+
+
 def test_a_card_that_is_full_at_once_has_rungs_between_what_ran_and_what_did_not() -> None:
     made = rungs(oom(64), ran(32, card_mib=24_000.0, base_mib=18_000.0))
     assert (made[0], made[-1]) == (32, 64)

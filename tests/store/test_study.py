@@ -321,9 +321,14 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
         case_study(database)
 
 
-@pytest.mark.parametrize("limit", ["max_seconds", "max_start_seconds"])
-def test_what_was_too_slow_is_probed_again_once_a_time_limit_is_raised(database: Database, limit: str) -> None:
-    limits = (100.0, 100.0, 200.0, 150.0)  # raised once
+@pytest.mark.parametrize(
+    ("limit", "earlier_s"),
+    [("max_seconds", 100.0), ("max_start_seconds", 100.0), ("max_start_seconds", None)],  # None: of an earlier version
+)
+def test_what_was_too_slow_is_probed_again_once_a_time_limit_is_raised(
+    database: Database, limit: str, earlier_s: float | None
+) -> None:
+    limits = (earlier_s, earlier_s, 1000.0, 950.0)  # raised once
     asked = [
         probe(case_study(database, case=replace(CASE, **{limit: seconds})), verdict)[0]
         for seconds, verdict in zip(limits, (TOO_SLOW, ok(50.0), TOO_SLOW, ok(50.0)), strict=True)

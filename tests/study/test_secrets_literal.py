@@ -34,8 +34,8 @@ def test_an_environment_is_stored_without_its_keys() -> None:
 def test_a_line_for_a_shell_refers_to_its_keys() -> None:
     for line, shown in [
         (
-            "HF_TOKEN=abc train --api-key 123 --max-tokens 512",
-            'HF_TOKEN="${HF_TOKEN}" train --api-key "${API_KEY}" --max-tokens 512',
+            "HF_TOKEN=abcdefgh train --api-key 123 --max-tokens 512 --token-dim 64 --token_mixer=attn",
+            'HF_TOKEN="${HF_TOKEN}" train --api-key "${API_KEY}" --max-tokens 512 --token-dim 64 --token_mixer=attn',
         ),
         ("train '--wandb.api_key=two words' 'a  b'", """train --wandb.api_key="${WANDB_API_KEY}" 'a  b'"""),
         ("train --revision " + "0a" * 20, "train --revision " + "0a" * 20),

@@ -23,7 +23,7 @@ def changed_study(
     Args:
         spec: the study.
         settings: texts such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
-        max_seconds: the longest probe, in seconds; None for the study's own limit.
+        max_seconds: the longest probe after its start, in seconds; None for the study's own limit.
         cases: globs of the cases of the copy; empty for the study's own. They do not change the name.
 
     Raises:

@@ -40,7 +40,9 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE,VALUE: other values of a parameter, in a new study; repeat for more."),
 ]
-MaxSeconds = Annotated[float | None, options.number_option("--max-seconds", 1, "The longest probe, in a new study.")]
+MaxSeconds = Annotated[
+    float | None, options.number_option("--max-seconds", 1, "Longest probe after its start, in a new study.")
+]
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]

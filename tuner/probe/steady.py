@@ -100,8 +100,8 @@ def student_tail(t: float, freedom: int) -> float:
 USUAL_IDLE_SCATTER = 0.12
 """The usual standard deviation of an iteration's mean, as a share of the idle time, such as 0.12 of 10 % at 90 % busy.
 
-The smaller of this and `Variation.scatter` applies. On two H200s, iterations scatter by an eighth of the idle time at
-every utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
+The smaller of this and the other usual scatter applies. On two H200s, iterations scatter by an eighth of the idle time
+at every utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
 USUAL_SHARE_SCATTER = 0.04
 """The least usual standard deviation of an iteration's mean, as a share of the busy or the idle time, the smaller one.

@@ -283,8 +283,9 @@ class Watch:
         match end:
             case ProbeEnd.HANG:
                 limit = ""
-                if reached is not None and not self._median_iteration_s():  # else as long as a few usual iterations
-                    limit = f" for {self._limits.silence_seconds:.0f} s (see probe.silence_seconds)"
+                if not self._median_iteration_s():  # else as long as a few usual iterations
+                    key = "start_up_silence_seconds" if reached is None else "silence_seconds"
+                    limit = f" for {getattr(self._limits, key):.0f} s (see probe.{key})"
                 kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration{limit}; {last_line}"
             case ProbeEnd.ENOUGH:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"

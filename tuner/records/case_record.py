@@ -5,6 +5,7 @@ change, because they decide what its measurements mean. The ladder is the parame
 config needs, and its values are the rungs. A race trains a few configs for the same time, to see which learns most.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from pydantic import Field
 
 from tuner.probe import MOST
 from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, LONGER, MENDED, RACE, RUNGS, STOPPED, record_of, storable
-from tuner.study import FILES, LADDER, BatchFit, Case, Config
+from tuner.study import FILES, LADDER, BatchFit, Case, Config, ProbeSpec
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """The sentence about a search that a person or a crash has stopped."""
@@ -78,9 +79,13 @@ class CaseRecord:
         return self.trainer.get("name")
 
     def raises_a_limit_of(self, before: "CaseRecord") -> bool:
-        """Return whether a time limit is higher than in an earlier record of the case; an unknown one is not."""
-        earlier, now = (before.max_start_seconds, before.max_seconds), (self.max_start_seconds, self.max_seconds)
-        return any(old and new and new > old for old, new in zip(earlier, now, strict=True))
+        """Return whether a time limit is higher than in an earlier record of the case.
+
+        Older records do not name the limit of a start: the usual one is meant. An unknown `max_seconds` is not raised.
+        """
+        usual_s = ProbeSpec().max_start_seconds
+        raises_start = (self.max_start_seconds or usual_s) > (before.max_start_seconds or usual_s)
+        return raises_start or (self.max_seconds or 0.0) > (before.max_seconds or math.inf)
 
 
 def encode(case: CaseRecord) -> dict[str, Any]:

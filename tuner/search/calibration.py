@@ -136,7 +136,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     def possible(rung: int) -> bool:
         """Return whether the usual config on a rung may fit into memory and start in time."""
         config = usual_config | {ladder: rung}
-        for model, limit in ((memory_model, 1.0), (start_model, limits.longest_start_s)):
+        for model, limit in ((memory_model, 1.0), (start_model, observed.longest_start_s(limits, space))):
             if model is not None:  # something was measured
                 mean, deviation = model.expect([config])
                 if mean[0] - 2.0 * deviation[0] > limit:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
+from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, START_S, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import counts_against_config, eligible
 from tuner.search.trials import typed_trial
-from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
+from tuner.study import LADDER, VARIANT, Config, ProbeSpec, Space, launch_digest, launched
 
 _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
 """The time of the iterations: more environments or more epochs never take less time.
@@ -143,6 +143,12 @@ class Observed:
         costs_of_cases = [sibling.costs for sibling in reversed(self._siblings)]
         costs_of_cases.append(self._costs)
         return [amounts(costs, name, space) for costs in costs_of_cases]
+
+    def longest_start_s(self, limits: ProbeSpec, space: Space) -> float:
+        """Return the most seconds of a start: the limit of silence, unless a longer start shows that trainers print."""
+        starts_s = [start_s for _, starts in self.known_amounts(START_S, space) for start_s in starts]
+        is_silent = max(starts_s, default=0.0) <= limits.start_up_silence_seconds
+        return limits.longest_start_s if is_silent else limits.max_start_seconds
 
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
         """Add what a trial shows of its config: a value, a failure, or that it runs now.

@@ -52,6 +52,12 @@ def test_a_time_limit_below_the_silence_is_what_is_waited_for() -> None:
     assert abs(hasty.seconds(ONE_START)[3] - 120.0) < 1.0
 
 
+def test_a_start_that_took_longer_than_a_silence_may_take_until_the_time_limit() -> None:
+    expected = costs(probed(256, **{START_S: 400.0, RUN_S: 20.0}), probed(1024, **{START_S: 410.0, RUN_S: 20.0}))
+    assert (expected.chance_to_run[:3] > 0.99).all()
+    assert expected.seconds(ONE_START)[1] > 360.0
+
+
 def test_an_open_session_saves_its_start_and_who_leaves_it_pays_for_the_way_back() -> None:
     expected = costs(probed(256, **{START_S: 40.0, RUN_S: 20.0}))
     saved = expected.seconds(ONE_START) - expected.seconds(np.array([1.0, 0.0, 1.0, 1.0, 1.0]))

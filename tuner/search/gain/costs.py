@@ -39,6 +39,7 @@ class Costs:
         self._pool = pool
         self._observed = observed
         self._limits = limits
+        self._longest_start_s = observed.longest_start_s(limits, pool.space)
         self._ran = [entry.config for entry in observed.measured.values()]
         self._ones = np.ones(len(pool.configs))
 
@@ -108,7 +109,7 @@ class Costs:
         if self._start_model is None:
             return 0.0 * self._ones
         means, deviations = self._start_model.logarithms_at(self._pool.codes)
-        return 1.0 - chance_below(math.log(self._limits.longest_start_s), means, deviations)
+        return 1.0 - chance_below(math.log(self._longest_start_s), means, deviations)
 
     def seconds(self, starts: Floats) -> Floats:
         """Return the expected seconds of a probe of each config now, with its start if it needs one.
@@ -120,7 +121,7 @@ class Costs:
         restart_s = self._start_s[in_session].mean() if in_session.any() else 0.0
         in_time_s = starts * (self._start_s + restart_s) + self._run_s
         chance_of_slow = self.chance_of_slow_start
-        return in_time_s * (1.0 - chance_of_slow) + self._limits.longest_start_s * chance_of_slow
+        return in_time_s * (1.0 - chance_of_slow) + self._longest_start_s * chance_of_slow
 
     def series_s(self, starts: Floats, places: Codes, probes_each: int) -> float:
         """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
