@@ -5,6 +5,7 @@ times. Workers give their batches in turn, so the first batches show it.
 """
 
 import sys
+from contextlib import suppress
 
 from tuner_inside.inputs import all_tensors
 
@@ -34,7 +35,7 @@ class WorkerCopies:
         if self._batches is None:
             return
         batches, self._batches = self._batches, None  # set again below, where more batches are to be compared
-        try:
+        with suppress(Exception):  # a sparse tensor, or another version of torch: it is not known
             if iterator._rcvd_idx != len(batches) + 1:  # another pass, or a batch was not looked at
                 return
             tensors = [tensor for tensor in all_tensors(batch) if tensor.device.type == "cpu"]
@@ -43,8 +44,6 @@ class WorkerCopies:
                 self._batches = batches
             else:  # the parts: one tensor in all batches
                 self.workers = self._workers if any(self._is_copied(parts) for parts in zip(*batches)) else 1
-        except Exception:  # a sparse tensor, or another version of torch: it is not known
-            pass
 
     def _is_copied(self, tensors):
         """Return whether batches of one turn of the workers have the same tensor, and those of other turns do not.
