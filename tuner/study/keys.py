@@ -118,7 +118,7 @@ def with_references(line: str) -> str:
     def is_key(word: _NamedValue) -> bool:
         """Return whether a word spells out a key."""
         is_short = len(word.value) < _LEAST_CHARACTERS and "token" in word.name.lower()
-        return bool(_ISSUED.fullmatch(word.value)) or (_is_key(word.name, word.value) and not is_short)
+        return (_is_key(word.name, word.value) and not is_short) or bool(_ISSUED.fullmatch(word.value))
 
     words = list(_named_values(_SHELL_WORD.findall(line)))
     if not any(map(is_key, words)):
