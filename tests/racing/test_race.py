@@ -144,6 +144,20 @@ def test_a_run_that_is_shorter_than_an_iteration_compares_nothing_and_stops_the_
     assert not runs.made
 
 
+def test_a_pause_that_is_longer_than_a_run_stops_no_race_that_has_scores(job: Job) -> None:
+    def pauses(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        def later(result: ProbeResult | None) -> ProbeResult | None:
+            """Return a result as if 500 s had passed after the third iteration."""
+            pause_s = 500.0 if result and result.total_s > 60.0 else 0.0
+            score = result and result.score
+            moved = score and Score(score.t_s + pause_s, score.value)
+            return result and replace(result, total_s=result.total_s + pause_s, score=moved)
+
+        return later(trains(plan, lambda so_far: stop(later(so_far)))) or pytest.fail("no result")
+
+    assert raced(replace(job, probe=pauses), Memory())[0].entrant.config["num_envs"] == 32
+
+
 def test_no_run_begins_that_the_time_is_too_short_for(job: Job) -> None:
     asked: list[float | None] = []
 

@@ -261,7 +261,7 @@ class Race:
         """Train a config from scratch, and return the record of the run; None where the user stopped it.
 
         A failure of the config is kept in the record. Raises TrainerError where the machine or the set-up is at fault,
-        and where an iteration takes longer than the run trains.
+        and where an iteration takes longer than the run, so that it has no score of a trained config.
         """
         bench = self._job.bench
         follower = RunFollower(seconds, self._keep_claim)
@@ -275,7 +275,8 @@ class Race:
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
             return RunRecord(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
-        if follower.longest_s > seconds:  # its scores are those of the first iteration, in which nothing is learnt yet
+        # where no score came after a training iteration, those of all configs show nothing learnt
+        if follower.longest_s > seconds and not any(0.0 < at_s <= seconds for at_s, _ in follower.curve):
             raise TrainerError(
                 f"the race stopped: an iteration of {in_words(entrant.config)} took {follower.longest_s:.0f} s, and a "
                 f"run trains for {seconds:.0f} s; give more --train-hours: the first runs are the shortest"
