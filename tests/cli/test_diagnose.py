@@ -210,6 +210,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         tell(study, ask(study), Verdict(state=TrialState.FAIL, status="interrupted", retry=True), total_s=100.0)
         beside_others = replace(summary, util_mean_pct=None, others_mean_pct=40.0)
         tell(study, ask(study), CRASH, total_s=100.0, devices=(beside_others,))
+        tell(study, ask(study), Verdict(state=TrialState.FAIL, status="interrupted", retry=True))  # it was killed
         workers = [trial.params["num_workers"] for trial in stored(database)]
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("update trials set datetime_start = '2026-11-21 08:' || (10 + 2 * number) || ':00'")
@@ -220,7 +221,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         "complete": 4,
         "pruned": 0,
         "failed": 1,
-        "interrupted": 1,
+        "interrupted": 2,
     }
     assert found.facts.failures == {"crash beside other programs": 1}
     assert found.facts.setup.loader_workers == mean_as_fact(workers, "database")
@@ -230,6 +231,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
     assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.LOADING, Kind.FAILURES, Kind.GAPS]
     assert "quiet machine" in found.causes[3].change
     assert found.facts.startup_share == pytest.approx((4 * 40 + 2 * 100) / 600)  # two trials never trained
+    assert found.facts.trial_s == 600  # when the killed trial ended is unknown
     assert found.facts.setup.others_pct == mean_as_fact([40.0], "database")
     assert "while no other program runs" in [*sentences(found)][-1]
 

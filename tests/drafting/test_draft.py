@@ -81,8 +81,9 @@ def test_what_is_counted_inside_needs_no_printed_line() -> None:
     assert (spec.objective, spec.trainer.options["count"]) == ("samples_per_s", "inside")
     assert spec.trainer.options["keeps"] == ["batch", "sample", "model", "optimizer", "precision", "loss"]
     assert not spec.trainer.options.keys() & {"progress", "samples_per_iteration"}
-    said = text_of("python train.py --batch-size 8 --workers 2", COUNTED)
+    said = text_of("python train.py --batch-size 8 --workers 2", COUNTED, ("batch-size=8", "workers=2"))
     assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training" in said
+    assert ["# kept" in line for line in said.splitlines() if "choices" in line] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,9 @@ def test_workers_that_would_gain_nothing_are_said_to_be_left_out(passes: int | N
     assert [flag.parameter for flag in flags_to_search(known, (), say=told.append)] == ["batch_size"]
     assert why in told[0]
     assert "num-workers is not searched" in told[0]
+    told.clear()
+    flags_to_search(known, (), say=told.append, ask=lambda _: "num-workers=0,2")
+    assert not any("not searched" in line for line in told)
     disturbed = [flag.parameter for flag in flags_to_search(replace(known, is_disturbed=True), ())]
     assert ("num_workers" in disturbed) is (passes is not None)
 

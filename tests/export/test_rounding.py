@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.export.tables import rounded
-from tuner.export.wording import with_error
+from tuner.export.wording import score_text, with_error
 
 NAMES = st.sampled_from(["total_s", "samples_per_s", "min_avg_util", "max_power", "max_mem", "energy_j", "reward"])
 NUMBERS = st.floats(min_value=-1e9, max_value=1e9)
@@ -57,3 +57,10 @@ def test_a_value_has_digits_as_far_as_its_error() -> None:
         (0.4312, None, "0.4"),
     ]:
         assert with_error(value, error) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"), [(0.004, "0.3000 ± 0.0040"), (150.0, "0 ± 150"), (3e-17, "0.3"), (0.0, "0.3")]
+)
+def test_a_score_has_the_digits_of_its_error_unless_that_is_rounding(error: float, shown: str) -> None:
+    assert score_text(0.3, error) == shown

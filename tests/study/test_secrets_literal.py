@@ -39,6 +39,7 @@ def test_a_line_for_a_shell_refers_to_its_keys() -> None:
         ),
         ("train '--wandb.api_key=two words' 'a  b'", """train --wandb.api_key="${WANDB_API_KEY}" 'a  b'"""),
         ("train --revision " + "0a" * 20, "train --revision " + "0a" * 20),
+        ("HUB=sk-0a1b2c3d4e5f train sk-0a1b2c3d4e5f", 'HUB="${HUB}" train "${KEY}"'),
         ("train --token \"${HF_TOKEN}\" $'a  b'", "train --token \"${HF_TOKEN}\" $'a  b'"),
     ]:
         assert with_references(line) == shown

@@ -175,7 +175,7 @@ class Merger:
             weight_decays=tuple(start.get("weight_decays", ())),
             precision=_precision_in_words(start, precision),
             normed=self._samples_of_batch_norm(start),
-            copies=lead.points[-1].get("loader.copies", 1) if lead.is_fed else 1,
+            copies=lead.points[-1].get("loader.copies") if lead.is_fed else None,
             losses=tuple(takewhile(isfinite, losses)),
             diverges=not all(map(isfinite, losses)),
         )

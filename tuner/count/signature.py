@@ -44,8 +44,9 @@ class Signature:
     losses: tuple[float, ...] = ()
     """The loss of each of the first steps, the mean over ranks, up to one that is not finite; empty where it cannot be
     read."""
-    copies: int = 1
-    """How many workers of the loader give the same samples, so that a pass has each sample as often."""
+    copies: int | None = None
+    """How many workers of the loader give the same samples, so that a pass has each sample as often; None where it is
+    not known, or not yet."""
     diverges: bool = False
     """Whether a loss of the first steps is infinite, or not a number."""
 
@@ -101,7 +102,7 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
     are_alike = all(first == second or "?" in (first, second) for first, second in sizes)
     if own.sample and changed.sample and not are_alike:
         yield Difference(part="sample", own=own.sample, changed=changed.sample)
-    if own.copies != changed.copies:
+    if own.copies and changed.copies and own.copies != changed.copies:
         what = "workers of the loader that give the same samples"
         yield Difference(part="sample", own=f"{own.copies}", changed=f"{changed.copies}", what=what)
     if own.is_split or changed.is_split:

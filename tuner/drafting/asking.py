@@ -65,7 +65,8 @@ def flags_to_search(
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
         if not chosen and not known.launch:  # a launch has a space of its own
             raise StudyError(no_proposal(known))
-    if not options and (line := unsearched_workers(known)):
+    has_workers = any(Role.WORKERS.has(search.flag) for search in chosen)  # a person may have added them
+    if not options and not has_workers and (line := unsearched_workers(known)):
         say(line)
     return balanced(known, chosen)
 

@@ -117,9 +117,10 @@ def study_text(
         lines.append(f"launch: {launch}  # a ready-made space, beside the parameters here")
     lines.append(f"objective: {objective}{_comment_on_objective(objective)}")
     if parameters := draft.space():
+        sizes = {search.parameter for search in draft.searched if search.is_size}
         lines.append("space:")
         for parameter, values in parameters.items():
-            is_kept = len(values.get("choices", ())) == 1
+            is_kept = parameter in sizes and len(values.get("choices", ())) == 1
             kept = "  # kept: other values change what is learnt" if is_kept else ""
             lines.append(f"  {parameter}: {yaml(values)}{kept}")
     # how long a probe takes

@@ -54,7 +54,9 @@ def figure(value: float) -> str:
 
 def score_text(value: float, error: float | None) -> str:
     """Return the score of a race as text; its standard error has two digits if it is known, and the score as many."""
-    return with_error(value, error, max(0, 1 - floor(log10(error)))) if error else figure(value)
+    if not error or error < 1e-9 * abs(value):  # the runs differ by nothing but rounding
+        return figure(value)
+    return with_error(value, error, max(0, 1 - floor(log10(error))))
 
 
 def _decimals(value: float, error: float | None) -> int:

@@ -111,16 +111,21 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 def with_references(line: str) -> str:
     """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out.
 
-    A key is known by its name; see `reference_to`. But a short value about tokens, as of `--token-dim 64`, is no key.
+    A key is known by its name, or by the form in which its provider issues it; see `reference_to`. But a short value
+    about tokens, as of `--token-dim 64`, is no key.
     """
+
+    def is_key(word: _NamedValue) -> bool:
+        """Return whether a word spells out a key."""
+        is_short = len(word.value) < _LEAST_CHARACTERS and "token" in word.name.lower()
+        return (_is_key(word.name, word.value) and not is_short) or bool(_ISSUED.fullmatch(word.value))
+
     words = list(_named_values(_SHELL_WORD.findall(line)))
-    may_be_key = (word for word in words if len(word.value) >= _LEAST_CHARACTERS or "token" not in word.name.lower())
-    keys = [word for word in may_be_key if _is_key(word.name, word.value)]
-    if not keys:
+    if not any(map(is_key, words)):
         return line
     return " ".join(
         # no reference works between the apostrophes that a word may begin with
-        word.before.lstrip("'") + f'"{reference_to(word.name)}"' if word in keys else word.before + word.value
+        word.before.lstrip("'") + f'"{reference_to(word.name or "key")}"' if is_key(word) else word.before + word.value
         for word in words
     )
 

@@ -160,9 +160,9 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
 def _times_of_probe(trial: TrialRecord) -> study_times.TrialTimes:
     """Return how a probe ended, and when."""
     end, startup_s = _end_of_probe(trial), trial.probe.start_up_s
-    times = study_times.TrialTimes(
-        end=end, began_s=seconds(trial.started), ended_s=seconds(trial.completed), startup_s=startup_s
-    )
+    was_killed = end is study_times.TrialEnd.INTERRUPTED and trial.probe.total_s is None
+    ended_s = None if was_killed else seconds(trial.completed)  # another process has ended it later
+    times = study_times.TrialTimes(end=end, began_s=seconds(trial.started), ended_s=ended_s, startup_s=startup_s)
     never_trained = startup_s is None and end in {study_times.TrialEnd.FAILED, study_times.TrialEnd.INTERRUPTED}
     return replace(times, startup_s=times.took_s) if never_trained else times
 

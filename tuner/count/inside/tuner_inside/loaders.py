@@ -46,8 +46,8 @@ class Loaders:
         """The samples of a pass of the last training loader; None where it has no length."""
         self.batch_size = None
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
-        self.copies = 1
-        """How many of its workers give the same samples; 1 where it is not known."""
+        self.copies = None
+        """How many of its workers give the same samples; None where it is not known, or not yet."""
         self._pass_is_uncounted = False
         """Whether a pass has given its last batch and is not counted yet. A loop that knows the length of a loader may
         never ask for more, so such a pass counts when the next batch trains."""
@@ -149,7 +149,7 @@ class Loaders:
                 self.rows += rows
                 self.wait_s += wait_s
                 self.pass_rows, self.batch_size = feed.pass_rows, feed.batch_size
-                self.copies = max(self.copies, feed.copies.workers)
+                self.copies = max(self.copies or 0, feed.copies.workers or 0) or None
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:

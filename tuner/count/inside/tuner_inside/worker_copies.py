@@ -21,12 +21,12 @@ class WorkerCopies:
 
     def __init__(self, iterator):
         """Begin before the first batch."""
-        self.workers = 1
-        """How many workers give the same samples; 1 where it is not known."""
         is_iterable = isinstance(getattr(iterator, "_dataset", None), sys.modules["torch"].utils.data.IterableDataset)
         self._workers = getattr(iterator, "_num_workers", 0) if is_iterable else 0
+        self.workers = None if self._workers > 1 else 1
+        """How many workers give the same samples; None where it is not known, or not yet."""
         self._needed = max(self._workers + 1, LEAST_BATCHES)
-        self._batches = [] if 1 < self._workers and self._needed <= MOST_BATCHES else None
+        self._batches = [] if self._workers > 1 and self._needed <= MOST_BATCHES else None
         """The first numbers of each tensor of each batch so far; None once nothing is compared any more."""
 
     def feed(self, iterator, batch):
@@ -41,8 +41,8 @@ class WorkerCopies:
             batches.append([tensor.detach().flatten()[:NUMBERS].clone() for tensor in tensors])
             if len(batches) < self._needed:
                 self._batches = batches
-            elif any(self._is_copied(parts) for parts in zip(*batches)):  # the parts: one tensor in all batches
-                self.workers = self._workers
+            else:  # the parts: one tensor in all batches
+                self.workers = self._workers if any(self._is_copied(parts) for parts in zip(*batches)) else 1
         except Exception:  # a sparse tensor, or another version of torch: it is not known
             pass
 
