@@ -37,11 +37,7 @@ LAST_NEAR_BEST = 55
 SAVED_NEAR_BEST = 0.0024
 """The share of the training that such a probe saved in the mean, on launches of large models to develop on."""
 LEAST_CHANCE_NEAR_BEST = 0.3
-"""The probability to run above which such a config is probed, and that one of a single change has at least."""
-LEAST_WITHOUT_CRASH = 0.02
-"""The probability not to crash above which a config is probed that differs from the best in one parameter."""
-WIDER_NEAR_BEST = 1.0
-"""What the deviations of these predictions are multiplied by; 2 was tried, too."""
+"""The probability to run above which such a config is probed."""
 
 
 class Compared(NamedTuple):
@@ -118,8 +114,7 @@ class Acquisition:
     def _near_best(self) -> Codes:
         """The places of the new configs near the best that a search with many failures may probe before it ends.
 
-        They differ from the best in two parameters at most. Those that differ in one come first, also where they
-        probably run out of memory. Where many probes fail, a choice often does to the best
+        They differ from the best in two parameters at most. Where many probes fail, a choice often does to the best
         what it did to no other config, and the model has learnt little of that. There are none once a probe of the best
         takes longer than such a probe saves in the mean.
         """
@@ -131,17 +126,13 @@ class Acquisition:
             return np.array([], dtype=np.intp)
         changes = (outlook.pool.codes != outlook.pool.codes[outlook.best_place]).sum(axis=1)
         may_run = outlook.is_unmeasured & (outlook.launch_chance > LEAST_CHANCE_NEAR_BEST)
-        without_crash = outlook.costs.chance_to_run / np.maximum(outlook.costs.chance_to_fit, 1e-12)
-        single = outlook.is_unmeasured & (without_crash >= LEAST_WITHOUT_CRASH) & (changes == 1)
-        return np.flatnonzero(single) if single.any() else np.flatnonzero(may_run & (changes <= 2))
+        return np.flatnonzero(may_run & (changes <= 2))
 
     @property
     def _place_near_best(self) -> int:
         """The place of the config of `_near_best` that gains most per second if choices act together."""
         outlook = self.outlook
-        chances = np.maximum(outlook.chance_to_run, LEAST_CHANCE_NEAR_BEST)
-        mean, deviation = outlook.predictions_together
-        gain = self._expected_gain(0.0, chances, Prediction(mean, WIDER_NEAR_BEST * deviation))
+        gain = self._expected_gain(0.0, outlook.launch_chance, outlook.predictions_together)
         gain_per_s = gain / outlook.costs.seconds(self._starts)
         return int(max(self._near_best, key=lambda place: gain_per_s[place]))
 
