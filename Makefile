@@ -22,12 +22,12 @@ demo: $(VENV)/installed
 	$(BIN)/tuner optimize --yes --n-trials 4 -- $(BIN)/python examples/slow_data.py --batch-size 32 --workers 0
 
 ## test: install with the tools, then run the tests, six at a time: many of them wait for processes
-# With a thread of numpy's per core in each of the six, the six would wait for each other.
-# All tests of a file run in the same one of the six, because they share a trainer or a server.
-# With four, two cores are idle for a sixth of the time; one more takes 4 CPU seconds to import and collect.
+# With a thread of numpy's per core in each of the four, the four would wait for each other.
+# All tests of a file run in the same one of the four, because they share a trainer or a server.
+# On two idle cores, three, four and six took 178, 159 and 175 s: more of them compute longer, fewer wait longer.
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/installed-dev
-	$(BIN)/pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 ## check: what must pass before each commit
 check: lint test
