@@ -21,7 +21,7 @@ optimize: $(VENV)/installed
 demo: $(VENV)/installed
 	$(BIN)/tuner optimize --yes --n-trials 4 -- $(BIN)/python examples/slow_data.py --batch-size 32 --workers 0
 
-## test: install with the tools, then run the tests, six at a time: many of them wait for processes
+## test: install with the tools, then run the tests, four at a time: many of them wait for processes
 # With a thread of numpy's per core in each of the four, the four would wait for each other.
 # All tests of a file run in the same one of the four, because they share a trainer or a server.
 # On two idle cores, three, four and six took 178, 159 and 175 s: more of them compute longer, fewer wait longer.
