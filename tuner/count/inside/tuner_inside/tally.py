@@ -17,8 +17,10 @@ from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
 FIRST_STEPS = 12
 """The number of first steps that each write a record, because they show what is trained."""
-COUNTS = ("steps", "rows", "forwards", "backwards", "joint_backwards", "repeated_forwards", "repeated_inputs")
-COUNTS += ("no_gradient_forwards",)
+COUNTS = (
+    *("steps", "rows", "forwards", "backwards", "joint_backwards"),
+    *("repeated_forwards", "repeated_inputs", "no_gradient_forwards"),
+)
 """The counts of a tally that records have. They go on where another optimizer becomes the main one.
 
 - `backwards`: the backward passes that came after a forward pass
