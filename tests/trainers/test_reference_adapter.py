@@ -98,10 +98,10 @@ def test_gpus_are_named_by_index_and_get_wide_layers() -> None:
 
 def test_a_run_computes_as_its_config_says() -> None:
     config = {"precision": "bf16", "tf32": True, "compile": False}
-    planned = plan({**config, "minibatch": 65536}, devices=GPUS)
-    start = planned.argv.index("--minibatch")
+    planned = plan({**config, "batch_size": 8}, devices=GPUS)
+    start = planned.argv.index("--batch-size")
     assert planned.argv[start : planned.argv.index("--iterations")] == (
-        *("--minibatch", "65536", "--precision", "bf16", "--tf32", "true"),
+        *("--batch-size", "8", "--precision", "bf16", "--tf32", "true"),
         *("--compile", "false"),
     )
     assert warm_plan(config, devices=GPUS).request == {"config": {"num_envs": 64, **config}, "iterations": 6002}
@@ -174,8 +174,6 @@ def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> Non
         ({"precision": "fp8"}, "precision 'fp8': .* 'bf16', 'fp16' or 'fp32'"),
         ({"compile": 1}, "compile 1: .* boolean"),
         ({"tf32": True}, "tf32 true: needs a GPU, .* on cpu"),
-        ({"minibatch": 256, "batch_size": 4}, "minibatch 256: batch_size sets the minibatch, too"),
-        ({"minibatch": 256, "agent_variant": "hiutil"}, "minibatch 256: agent_variant hiutil sets the minibatch"),
     ],
 )
 def test_a_value_it_cannot_use_is_named(config: dict[str, Value], message: str) -> None:

@@ -17,7 +17,7 @@ GIVEN = ["--case", "amp_pi_plus", "--master-port", "29500", "--out-dir", "out"]
 def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
     devices = (Device(name="cpu:0", model="cpu"), Device(name="cpu:1", model="cpu"))
     slot = Slot(devices=devices, out_dir=tmp_path, port=29500, limits=ProbeSpec())
-    config = {"num_envs": 96, "minibatch": 64, "num_workers": 2, "prefetch_factor": 4, "precision": "bf16"}
+    config = {"num_envs": 96, "batch_size": 2, "num_workers": 2, "prefetch_factor": 4, "precision": "bf16"}
     config |= {"compile": True}
     plan = ReferenceTrainer(TrainerSpec(name="reference")).plan(Case(name="add_pi_plus"), config, slot)
     team, chosen, _, out_dir = settings_from(list(plan.argv[3:]))

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StrictInt, ValidationError
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study import VARIANT, Strict, Value
+from tuner.study import Strict, Value
 
 Method = Literal["add", "amp", "deepmimic"]
 
@@ -40,8 +40,6 @@ class RunConfig(Strict):
     """how often an iteration's samples are learnt from; default: 5"""
     batch_size: Count | None = None
     """minibatch, in multiples of --num-envs; default: 4"""
-    minibatch: Count | None = None
-    """minibatch in samples per device, in place of --batch-size"""
     num_workers: Annotated[StrictInt, Field(ge=0)] = 0
     """processes preparing clips, per device; default: 0"""
     prefetch_factor: Count | None = None
@@ -73,7 +71,7 @@ class RunConfig(Strict):
     def samples_of_minibatch(self, num_envs: int) -> int:
         """Return the samples of a minibatch on one rank; with `hiutil`, at most two of each environment."""
         most = 2 if self.agent_variant == "hiutil" else math.inf
-        return self.minibatch or num_envs * int(min(self.batch_size or 4, most))
+        return num_envs * int(min(self.batch_size or 4, most))
 
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
@@ -94,9 +92,6 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
         raise TrainerError("; ".join(wrong)) from error
     if run.prefetch_factor and not run.num_workers:
         raise ConfigRefusedError(f"prefetch_factor {run.prefetch_factor} needs num_workers of at least 1")
-    if run.minibatch and (run.batch_size or run.agent_variant == "hiutil"):
-        setter = "batch_size" if run.batch_size else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(f"minibatch {run.minibatch}: {setter} sets the minibatch, too; leave one of them out")
     return run
 
 
