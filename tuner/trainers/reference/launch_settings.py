@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool, StrictInt, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.study import Strict, Value
@@ -27,7 +27,6 @@ def default_hidden_units(device: str) -> int:
     return 1024 if device.startswith("cuda") else 64
 
 
-Precision = Literal["bf16", "fp16", "fp32"]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -44,13 +43,6 @@ class RunConfig(Strict):
     """processes preparing clips, per device; default: 0"""
     prefetch_factor: Count | None = None
     """batches ahead per worker; default: 2"""
-    precision: Precision = "fp32"
-    """number format of the networks' layers: bf16, fp16 or fp32, the default; weights, losses and the environment are
-    always fp32"""
-    tf32: StrictBool = False
-    """true rounds the inputs of fp32 matrix products to TF32, a format with 10 bits of mantissa"""
-    compile: StrictBool = False
-    """true compiles the policy's loss with torch.compile; the discriminator's loss stays as it is"""
 
     @property
     def ahead(self) -> int | None:
@@ -72,11 +64,6 @@ class RunConfig(Strict):
         """Return the samples of a minibatch on one rank; with `hiutil`, at most two of each environment."""
         most = 2 if self.agent_variant == "hiutil" else math.inf
         return num_envs * int(min(self.batch_size or 4, most))
-
-    def check_on(self, device: str) -> None:
-        """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
-        if self.tf32 and not device.startswith("cuda"):
-            raise ConfigRefusedError(f"tf32 true: needs a GPU, and the ranks of this run are on {device}")
 
 
 def run_config(config: Mapping[str, Value]) -> RunConfig:

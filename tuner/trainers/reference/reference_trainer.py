@@ -58,7 +58,7 @@ class ReferenceTrainer(base.Trainer):
             problem = f"case {case.name!r} is unknown to the reference trainer"
             raise TrainerError(f"{problem}; it knows {', '.join(launch.CASES)}")
         out_dir = slot.out_dir / "train"
-        launch.run_config(config).check_on(base.device_names(slot.devices)[0])
+        launch.run_config(config)  # called for its TrainerError
         parameters = [name for name in launch.RunConfig.model_fields if name in config]
         words = (
             *(word for name in parameters for word in (launch.option(name), value_text(config[name]))),
