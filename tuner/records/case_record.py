@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tuner.probe import MOST
-from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, LONGER, MENDED, RACE, RUNGS, STOPPED, record_of, storable
-from tuner.study import FILES, LADDER, BatchFit, Case, Config, ProbeSpec
+from tuner.records.schema import CASE, ENDED, IDENTITY, LONGER, MENDED, RACE, RUNGS, STOPPED, record_of, storable
+from tuner.study import FILES, LADDER, Case, Config, ProbeSpec
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """The sentence about a search that a person or a crash has stopped."""
@@ -217,12 +217,6 @@ class StudyAttributes:
             return None
         are_readable = all(isinstance(rung, int) and rung > 0 for rung in rungs)
         return tuple(rungs) if are_readable else None
-
-    @property
-    def batch(self) -> BatchFit | None:
-        """The batch size that is `auto`; None until it has been worked out."""
-        batch = record_of(BatchFit, self._attributes.get(BATCH))
-        return batch if batch and batch.size > 0 else None
 
     @property
     def trials_before_mending(self) -> int:

@@ -62,14 +62,9 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
-    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use.
-
-    A parameter that is written as an `auto` batch size, but counts no samples, raises its error alone, at once.
-    """
+    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use."""
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
-        if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # called for its TrainerError, whatever the config is
         for value in parameter.values:
             try:
                 if parameter.name not in TUNER_PARAMETERS:
