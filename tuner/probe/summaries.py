@@ -145,7 +145,6 @@ def summarise(
     return DeviceSummary(
         device=device.name,
         source=source,
-        window_s=window.seconds,
         util_mean_pct=util and min(util.value, FULL_PCT),
         util_se_pct=util and util.error,
         util_edge_pct=util.edge_error if util else 0.0,

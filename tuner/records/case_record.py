@@ -126,11 +126,8 @@ class RunRecord:
     seed: int
     seconds: Number
     """How long the run was to train."""
-    started_at: str = ""
-    """UTC, ISO 8601."""
     start_up_s: float | None = None
     trained_s: Number = 0.0
-    iterations_per_s: float | None = None
     samples_per_s: float | None = None
     """The samples per second of all ranks together."""
     curve: tuple[tuple[Number, Number], ...] = ()
