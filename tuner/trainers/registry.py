@@ -56,8 +56,8 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     refused = declined_parameters(trainer, spec.space)
     unmet = spec.build_space().without_effect
     reasons = {name: f"no config has {condition}" for name, condition in unmet.items()}
-    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
-        reasons[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
+    if PATIENCE in spec.space and spec.pruner.name == "none":
+        reasons[PATIENCE] = "no probe is pruned"
     return reasons | refused
 
 
