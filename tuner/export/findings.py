@@ -153,7 +153,8 @@ def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
         return f"; it is {name}"
     name += f", #{default.trial}"
     if row.gain is None:
-        why = measured_otherwise(row) or "it cannot be compared with the best"
+        least = f"; the best is probably at least {row.least_gain} times as fast" if row.least_gain else ""
+        why = measured_otherwise(row) or f"it cannot be compared with the best{least}"
         return f"; {name}, has {with_error(default.value, default.error)}; {why}"
     return _gain_over(name, row, row.gain)
 
@@ -209,7 +210,7 @@ def gain_text(row: CaseSummary) -> str:
         is_alone = row.ok <= row.best.readings and not row.pruned
         return "no other was measured" if is_alone else "none, the default is best"
     if row.gain is None:
-        return "unknown"
+        return f"at least {row.least_gain} times" if row.least_gain else "unknown"
     if row.objective in SPEEDS:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
