@@ -56,7 +56,6 @@ def test_a_value_has_digits_as_far_as_its_error() -> None:
         (0.4312, 0.0021, "0.431 ± 0.002"),
         (0.4312, None, "0.4"),
         (12.3, 15.4, "12.3 (at most 43.1)"),
-        (0.0, 0.0, "0.0 ± 0.0"),
         (-0.5, 0.7, "-0.5 ± 0.7"),
     ]:
         assert with_error(value, error) == shown
