@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from textwrap import shorten
 
 from tuner.export.bound import advice
 from tuner.export.case_view import NO_TRIALS, CaseView
@@ -114,7 +113,8 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     newest = view.failures[-1]
     log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
     where = f"; log: {relative_to_cwd(log)}" if log.is_file() else ""
-    detail = shorten(newest.probe.detail, 200, placeholder=" …")
+    detail = " ".join(newest.probe.detail.split())
+    detail = detail if len(detail) <= 200 else f"{detail[:198]} …"
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 
 
