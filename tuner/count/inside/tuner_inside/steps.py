@@ -135,7 +135,7 @@ def _begin_to_be_steady(tally, optimizer):
     forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, batches, *_ = growth
     feed = loaders.last_feed if batches else None
     has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not no_gradient_forwards
-    is_feed_known = not batches or (feed is not None and feed.key is not None)
+    is_feed_known = not batches or (feed is not None and feed.key is not None and not feed.copies.is_comparing())
     can_be_added = (
         has_plain_passes
         and module is not None
