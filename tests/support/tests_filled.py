@@ -68,7 +68,8 @@ class FilledDatabase:
     ) -> None:
         """Add a finished probe whose devices were busy `utils` percent, in one transaction.
 
-        They waited `delayed` percent of the time for processors that others used. `probe` replaces parts of its record. A second objective is samples/s.
+        They waited `delayed` percent of the time for processors that others used. `probe` replaces parts of its record.
+        A second objective is samples/s.
         """
         number = next(self._added)
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
