@@ -64,10 +64,10 @@ def test_each_failure_has_its_verdict() -> None:
 def test_a_config_that_was_too_slow_is_probed_again_after_other_programs_or_a_start_that_may_have_compiled() -> None:
     blank = failed(FailureKind.TOO_SLOW)
     beside = replace(blank, devices=tuple(replace(device, others_mean_pct=86.0) for device in blank.devices))
-    for slow, has_run in ((beside, True), (blank, False)):
-        told = [judge(slow, "min_avg_util", attempt=attempt, has_run=has_run) for attempt in (1, 2)]
+    for slow, is_first in ((beside, False), (blank, True)):
+        told = [judge(slow, "min_avg_util", attempt=attempt, is_first=is_first) for attempt in (1, 2)]
         assert [(one.state, one.retry) for one in told] == [(TrialState.FAIL, True), (TrialState.PRUNED, False)]
-    assert judge(replace(blank, start_up_s=40.0), "min_avg_util", has_run=False).state == TrialState.PRUNED
+    assert judge(replace(blank, start_up_s=40.0), "min_avg_util", is_first=True).state == TrialState.PRUNED
 
 
 @pytest.mark.parametrize(("overshoot_mib", "constraint"), [(3072.0, 3.0), (None, 1.0)])

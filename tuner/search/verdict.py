@@ -64,7 +64,7 @@ def judge(
     constraints: Sequence[Constraint] = (),
     default: Mapping[str, float | None] | None = None,
     attempt: int = 1,
-    has_run: bool = True,
+    is_first: bool = False,
 ) -> Verdict:
     """Return what the study records about a probe that has ended.
 
@@ -82,10 +82,10 @@ def judge(
         constraints: The bounds that the config must keep.
         default: The metrics of the default config at the same rung, for bounds relative to it; None if unknown.
         attempt: The failures of this config in a row, including this probe's, if it has failed.
-        has_run: Whether a config of the case has run before.
+        is_first: Whether no probe of the case has ended before.
     """
     if result.failure is not None:  # 1
-        return _verdict_on_failure(result, result.failure, attempt, has_run=has_run)
+        return _verdict_on_failure(result, result.failure, attempt, is_first=is_first)
     if result.stopped is not None:  # 2
         return Verdict(state=TrialState.PRUNED, status=PRUNED)
     numbers = {objective: probe.value(result, objective) for objective in objectives}
@@ -131,7 +131,7 @@ def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, traini
         yield f"the allocator had to retry {probe.number_of(round(result.alloc_retries), 'time')}"
 
 
-def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int, *, has_run: bool) -> Verdict:
+def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int, *, is_first: bool) -> Verdict:
     """Return the verdict on a failed probe, by what is to blame for the failure.
 
     - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint. But
@@ -141,10 +141,10 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
 
-    `attempt`: the failures of this config in a row, including this one. `has_run`: as of `judge`.
+    `attempt`: the failures of this config in a row, including this one. `is_first`: as of `judge`.
     """
     status = failure.kind.value
-    is_excused = result.is_disturbed or not (has_run or result.start_up_s)
+    is_excused = result.is_disturbed or (is_first and not result.start_up_s)
     if failure.kind is probe.FailureKind.TOO_SLOW and is_excused and attempt < 2:
         return Verdict(state=TrialState.FAIL, status=status, retry=True)
     match failure.kind.blame:
