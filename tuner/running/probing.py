@@ -159,6 +159,7 @@ class Probing:
             constraints=self._constraints,
             default=self._default_metrics(result),
             attempt=trial.attempt,
+            is_first=trial.history.finished == 0,
         )
         by_purpose = purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)

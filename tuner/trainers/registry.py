@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def check_program(trainer: Trainer) -> None:
         )
 
 
-TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
+TRAINERS: Mapping[str, type[Trainer]] = {
     "mimickit": MimicKitTrainer,
     "command": CommandTrainer,
     "reference": ReferenceTrainer,
