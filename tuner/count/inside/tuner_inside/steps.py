@@ -119,6 +119,8 @@ def _look_at_step(optimizer):
             steady.begin(*_state.steady_arguments)
         else:
             _begin_to_be_steady(tally, optimizer)
+    else:
+        _state.main.on_other_step()
 
 
 def _begin_to_be_steady(tally, optimizer):
