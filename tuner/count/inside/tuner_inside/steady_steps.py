@@ -26,7 +26,8 @@ class Steady:
     While the training is not steady, `module_id`, `optimizer_id` and `feed` are None: they are equal to nothing.
     """
 
-    __slots__ = (*USUAL_NAMES, *SUM_NAMES, "module_id", "attributes", "most_batches", "unlearned_rows") + (
+    __slots__ = (
+        *(*USUAL_NAMES, *SUM_NAMES, "module_id", "attributes", "most_batches", "unlearned_rows"),
         *("backwards_at_step", "batches_at_step", "due_s", "_settle"),
     )
 
