@@ -127,7 +127,7 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     probe, failure = trial.probe, trial.probe.failure
     metrics = {name: rounded(name, value) for name, value in probe.metrics.items()}
     own_names = (  # of the probe's record
-        *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+        *("samples", "samples_per_s", "start_up_s", "window_s", "total_s"),
         *("iterations", "launched", "measured_on", "out_dir", "digest"),
     )
     return {
@@ -205,7 +205,7 @@ def _ordered_measurements(study: StudyReader) -> list[str]:
     # why a trial is not eligible is a text with the metrics of the constraints that it breaks
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
-    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
     ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))
