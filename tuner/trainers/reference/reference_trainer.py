@@ -34,11 +34,6 @@ class ReferenceTrainer(base.Trainer):
         self._python = base.interpreter(spec.python or sys.executable)
         self.dependencies = base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """Nothing: every parameter has a default."""
-        return frozenset()
-
     def cases(self) -> list[Case]:
         """Return the three pi_plus cases."""
         files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
