@@ -198,8 +198,8 @@ class _Drawn:
             return FailureKind.GPU_OOM, early_s + 2.0 if share > 1.3 else start_s + min(2.0 * step_s, 30.0)
         if start_s > LIMITS.longest_start_s:
             return FailureKind.TOO_SLOW, LIMITS.longest_start_s
-        if start_s + _ITERATIONS * step_s > LIMITS.max_seconds:
-            return FailureKind.TOO_SLOW, LIMITS.max_seconds
+        if _ITERATIONS * step_s > LIMITS.max_seconds:  # without the start
+            return FailureKind.TOO_SLOW, start_s + LIMITS.max_seconds
         return None, 0.0
 
     def _own_draw(self, *of: object) -> random.Random:

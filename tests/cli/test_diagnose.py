@@ -191,6 +191,8 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
     facts = facts_of(out)
     assert facts["start-up"] == "40% of all trial time"
     assert facts["complete trials"].startswith("49, 94%")
+    assert facts["waiting for the next batch"] == "0% of the training (mimickit has no data loader)"
+    assert "--loader-workers" not in out
     one = diagnose(connect(OURS), "pi_plus/amp_pi_plus").facts
     assert (one.study, len(one.trials)) == ("pi_plus/amp_pi_plus", 21)
 

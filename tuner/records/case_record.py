@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 
 from tuner.probe import MOST
 from tuner.records import schema
-from tuner.study import FILES, LADDER, BatchFit, Case, Config, ProbeSpec
+from tuner.study import FILES, LADDER, Case, Config, ProbeSpec
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """The sentence about a search that a person or a crash has stopped."""
@@ -210,12 +210,6 @@ class StudyAttributes:
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
         return self._read(schema.RUNGS, tuple[PositiveInt, ...]) or None
-
-    @property
-    def batch(self) -> BatchFit | None:
-        """The batch size that is `auto`; None until it has been worked out."""
-        batch = self._read(schema.BATCH, BatchFit)
-        return batch if batch and batch.size > 0 else None
 
     @property
     def trials_before_mending(self) -> int:

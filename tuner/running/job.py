@@ -17,12 +17,12 @@ from tuner.errors import StudyError
 from tuner.records.case_record import OUT_OF_HOURS, STOPPED_EARLY
 from tuner.running.events import Listener
 from tuner.running.workbench import Workbench
-from tuner.search.calibration import BatchToFit, batch_calibration, ladder_calibration
+from tuner.search.calibration import ladder_calibration
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import Siblings, in_order, recovery, searching
 from tuner.store.database import Database
 from tuner.store.opening import check_study
-from tuner.study import REASON, Case, Config, ProbeSpec, Space, StudySpec
+from tuner.study import Case, Config, ProbeSpec, Space, StudySpec
 from tuner.trainers.base import Trainer
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
@@ -58,14 +58,6 @@ CALIBRATE = Purpose(
     strategy=lambda space, *_: ladder_calibration(space), has_target=False, configs_compete=False, stores_ending=False
 )
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
-
-
-def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
-    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out.
-
-    No config of these probes may be the best, because they only show how much memory a batch takes (`REASON`).
-    """
-    return replace(CALIBRATE, strategy=lambda *_: batch_calibration(batch), ineligible=lambda _: REASON)
 
 
 def purpose_of_recording(configs: Sequence[Config], *, has_target: bool = True) -> Purpose:

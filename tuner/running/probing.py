@@ -159,6 +159,7 @@ class Probing:
             constraints=self._constraints,
             default=self._default_metrics(result),
             attempt=trial.attempt,
+            is_first=trial.history.finished == 0,
         )
         by_purpose = purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
@@ -295,7 +296,8 @@ class Probing:
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
             self._study.beat(trial)
             show(newest)
-            if so_far and (change := self._training_change(so_far)):
+            is_early = so_far is not None and so_far.training is not None and so_far.training.is_early
+            if so_far and not is_early and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
             return self._answer_after_iteration(trial, so_far) if so_far else probe.Answer(probe.Next.GO)
 

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -62,14 +62,9 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
-    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use.
-
-    A parameter that is written as an `auto` batch size, but counts no samples, raises its error alone, at once.
-    """
+    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use."""
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
-        if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # called for its TrainerError, whatever the config is
         for value in parameter.values:
             try:
                 if parameter.name not in TUNER_PARAMETERS:
@@ -93,7 +88,7 @@ def check_program(trainer: Trainer) -> None:
         )
 
 
-TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
+TRAINERS: Mapping[str, type[Trainer]] = {
     "mimickit": MimicKitTrainer,
     "command": CommandTrainer,
     "reference": ReferenceTrainer,
