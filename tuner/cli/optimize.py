@@ -108,10 +108,13 @@ def optimize(
     show = partial(_show_study, console, tables, screen, ready, url, print_best, result if command else None)
 
     def show_all() -> list[CaseSummary]:
-        """Return the summary of the study after showing it, and of a typed command also what was found for it."""
+        """Return the summary of the study after showing it, what was found for a typed command, and how to train."""
         rows = show()
         if command:
             _show_outcome(tables, ready, result(), storage=storage, runs=runs)
+        elif not ready.simulated and any(row.best for row in rows):
+            line = hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study)
+            console.print(line)
         return rows
 
     if len(groups) > 1:
@@ -130,8 +133,6 @@ def optimize(
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
-    if not command and not ready.simulated and any(row.best for row in rows):
-        console.print(hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study))
     conclude(outcomes, rows, interrupted=interrupted)
 
 
