@@ -268,7 +268,7 @@ def optimize(
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     export.prepare_study(ready.bench.folder)
-    url = database_url(storage, ready.bench.folder)
+    url = database_url(None if ready.simulated else storage, ready.bench.folder)
     lines, budget = EventLines(), Budget(MonotonicClock(), hours)
 
     def listen(event: Event) -> None:

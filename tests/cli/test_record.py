@@ -93,8 +93,10 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
         trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}},
         search={"sampler": "tpe"},
     )
-    code, out, err = tuner("optimize", "--study", study, "--replay", table)
+    server = ("--storage", "postgresql+psycopg://me@nowhere/db")  # on which a replay would stand in the study's place
+    code, out, err = tuner("optimize", "--study", study, "--replay", table, *server)
     assert (code, err) == (0, "")
+    assert "walk" in tuner("status", "--study", "demo-replay", *server)[1]
     assert "replaying tables/walk.parquet: 3 configs of walk" in out
     assert "no further probe pays; 3 trials now: every config has been probed" in out
     assert " on 2 device" in out

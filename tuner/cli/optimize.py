@@ -99,7 +99,7 @@ def optimize(
     groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
-    url = database_url(storage, ready.bench.folder)
+    url = database_url(None if ready.simulated else storage, ready.bench.folder)
     spec = ready.bench.spec
     searched = spec.name if is_fallback_of(spec, study) else study  # `study` may be a file
     print_best = None if ready.simulated else hints.command_of_best(searched, storage=storage, runs=runs)
