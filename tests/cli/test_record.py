@@ -38,12 +38,12 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
 
 
 def test_a_recording_and_a_search_do_not_mix(tuner: Tuner, tmp_path: Path) -> None:
-    study = study_file(tmp_path, space=LADDER)
-    tuner("optimize", "--study", study, "--n-trials", 1)
-    _, out, _ = tuner("record", "--study", study, "--configs", 1)
+    study = study_file(tmp_path, space=LADDER, pruner={"name": "none"})
+    shared = ("--study", study, "--storage", f"sqlite:///{tmp_path / 'shared.db'}")
+    tuner("optimize", *shared, "--n-trials", 1)
+    _, out, _ = tuner("record", *shared, "--configs", 1)
     assert "0 of 1 trials done" in out
-    assert (tmp_path / "runs/demo/record.db").exists()
-    _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
+    _, out, _ = tuner("optimize", *shared, "--n-trials", 1)
     assert "1 of 1 trials done" in out
 
 
