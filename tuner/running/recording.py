@@ -42,8 +42,8 @@ class PlannedRecording(NamedTuple):
 def recording_bench(bench: Workbench) -> Workbench:
     """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    The probes have a folder of their own, and a server keeps them under a name of their own. A table holds every metric, and the series of one objective: the first
-    objective of the study.
+    The probes have a folder and, in a database that others share, a study of their own. A table holds every metric, and
+    the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
         update={
