@@ -21,7 +21,7 @@ from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
-from tuner.drafting.writing import preset_text, samples_in_words, study_text
+from tuner.drafting.writing import samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device
@@ -29,7 +29,6 @@ from tuner.probe.protocols import OutputLine
 from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec
-from tuner.trainers.presets import PRESETS
 from tuner.trainers.registry import declined_parameters, open_trainer
 from tuner.trainers.typed_command import typed_command
 
@@ -349,12 +348,6 @@ def test_a_start_hangs_that_is_silent_for_longer_than_the_watched_start_explains
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
         typed_command(["A=1"])
-
-
-def test_the_study_of_a_preset_is_accepted() -> None:
-    for name in PRESETS:
-        spec = StudySpec.model_validate(YAML(typ="safe").load(preset_text("made", name)))
-        assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
 
 
 @settings(max_examples=25)

@@ -36,9 +36,7 @@ TABLE = {
 
 def result(**changes: Any) -> ProbeResult:
     utils = {"cuda:0": 61.0, "cuda:1": 58.5}
-    devices = tuple(
-        DeviceSummary(device=name, source="nvml", window_s=10.0, util_mean_pct=util) for name, util in utils.items()
-    )
+    devices = tuple(DeviceSummary(device=name, source="nvml", util_mean_pct=util) for name, util in utils.items())
     config = {"num_envs": 64, "agent_variant": "hiutil"}
     known = {"samples_per_s": 900.0, "window_s": 10.0, "devices": devices}
     return ProbeResult(config=config, plan_digest="", started_at="", total_s=20.0, **(known | changes))

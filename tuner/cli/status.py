@@ -88,11 +88,11 @@ def status(
     reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
-        # front: the configs that no other beats in all objectives; rungs and batch: the values of an `auto` ladder or
-        # batch size that were worked out; ended: why the search found nothing left to probe
+        # front: the configs that no other beats in all objectives; rungs: those that were worked out for an `auto`
+        # ladder; ended: why the search found nothing left to probe
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
-            | {"rungs": case.attributes.rungs, "batch": case.attributes.batch, "ended": case.attributes.ended}
+            | {"rungs": case.attributes.rungs, "ended": case.attributes.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": merged_lines(notes_beside_table(rows))})
@@ -105,7 +105,6 @@ def status(
             texts.append((row.case, f"the study file no longer selects it: only `--cases {row.case}` resumes it"))
     texts += [(name, at_its_end(kept.ended)) for name, kept in attributes if kept.ended]
     texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in attributes if kept.rungs]
-    texts += [(name, auto_text("the batch size", (), str(kept.batch))) for name, kept in attributes if kept.batch]
     for line in lines_by_case(texts):
         console.print(line)
     if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with

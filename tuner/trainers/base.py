@@ -234,14 +234,6 @@ class Trainer(ABC):
         """
         return None
 
-    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
-        """Return from how many samples a rank draws its batches, which a batch cannot exceed; None where unknown.
-
-        `parameter` is the batch size that the study writes as `auto`. Raises TrainerError for a parameter that does not
-        count the samples of a batch.
-        """
-        return None
-
     @abstractmethod
     def cases(self) -> list[Case]:
         """Return all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""
