@@ -128,6 +128,12 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
     }
 
 
+def test_computing_again_that_is_on_may_be_turned_off() -> None:
+    for name in ("grad-checkpointing", "gradient_checkpointing", "recompute-activations"):
+        flag = Flag(names=(name,), value="True", is_switch=True, off=(f"no-{name}",))
+        assert [*found("train.py", flags=(flag,))] == [f"no-{name}"]
+
+
 def test_environments_that_nobody_typed_are_a_size() -> None:
     flags = (Flag(names=("num-envs",), value="4"), Flag(names=("batch-size",), value="0"))
     (size,) = found("ppo.py --total-timesteps 100", flags=flags, free=True).values()

@@ -34,8 +34,10 @@ class Role(StrEnum):
     PRECISION = r"(?:use_|native_)?(?:amp|bf16|tf32|dtype|precision|mixed_precision|amp_dtype)|allow_tf32"
     SPEED = r"(?!no_).*(?:channels_last|(?:.*_)?compile(?:_model)?|pin_mem(?:ory)?|(?:.*_)?fused(?:_adamw?|_optim\w*)?)"
     """A switch that changes the speed and nothing that is learnt."""
-    MEMORY = r".*(?:recompute|(?:activation|gradient)_checkpoint|offload).*"
+    MEMORY = r".*(?:recompute|(?:activation|grad|gradient)_checkpoint|offload).*"
     """A switch that saves memory and costs time, so that turning it off may gain speed."""
+    THREADS = r".*threads?|(?:num_|n_)?jobs"
+    """A number of threads or processes that compute."""
     CARD = r".*(?:compile|pin_mem|tf32|fused).*"
     """A switch that helps on a GPU alone."""
 
@@ -116,7 +118,8 @@ class SearchedFlag:
         """
         if self.computed:  # it follows from a size that varies
             return False
-        if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
+        is_about_speed = Role.SPEED.has(self.flag) or Role.THREADS.has(self.flag)
+        if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or is_about_speed:
             return True
         has_numbers = any(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
         return not has_numbers
