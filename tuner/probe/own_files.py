@@ -110,8 +110,8 @@ def warning_of_saves(saves_to: Sequence[str], folders: Sequence[Path], out_dir: 
     if not outside:
         return None
     return (
-        f"the training saves into {', '.join(map(str, outside))}, where probes overwrite its files: stop here if you need "
-        "them; a folder that a flag of the command names, as in `--save-dir DIR`, is protected"
+        f"the training saves into {', '.join(map(str, outside))}, where probes overwrite its files: stop here if you "
+        "need them; a folder that a flag of the command names, as in `--save-dir DIR`, is protected"
     )
 
 

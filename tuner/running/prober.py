@@ -65,7 +65,7 @@ class RealProber:
         """
         self._say = say
         self._has_told_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
-        """Whether the user knows which processes cannot be killed, how the person's files are kept, and which are not."""
+        """What the user knows: which processes cannot be killed, how files are kept, and which are not."""
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
         """The recorder of the last probe."""
