@@ -202,9 +202,8 @@ def test_a_dictionary_with_the_form_of_a_tensor_is_a_dictionary(
     ("source", "workers", "copies"),
     [
         ("records", 2, 2),  # each worker gives all records
-        ("records", 4, 4),
+        ("records", 16, 16),
         ("(record for record in records if record % count == place)", 2, 1),
-        ("(place * 1000 + record for record in records)", 4, 1),
         ("(0 * record for record in records)", 2, 1),  # labels that are always equal show nothing
     ],
 )
@@ -214,7 +213,7 @@ def test_workers_that_give_the_same_samples_are_told(counted: Any, source: str, 
 
         class Records(IterableDataset):
             def __iter__(self):
-                records, place, count = range(100), get_worker_info().id, get_worker_info().num_workers
+                records, place, count = range(30), get_worker_info().id, get_worker_info().num_workers
                 return ((torch.rand(4), record) for record in {source})
 
         for given, labels in DataLoader(Records(), batch_size=5, num_workers={workers}):

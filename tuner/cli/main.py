@@ -45,7 +45,7 @@ _GROUPS = {
 """The groups of `tuner --help` → their commands, in this order."""
 _PANELS = {
     "The command": (
-        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
+        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "seconds", "force"),
     ),
     "The study": ("study", "cases", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),

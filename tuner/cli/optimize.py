@@ -57,7 +57,6 @@ def optimize(
     yes: init.Yes = False,
     name: init.Name = None,
     python: init.Python = None,
-    preset: init.Preset = None,
     seconds: init.Seconds = 60.0,
     force: init.Force = False,
     study: Annotated[str | None, options.STUDY] = None,

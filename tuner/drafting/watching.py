@@ -252,7 +252,7 @@ def first_run(
             recorder=probe.SamplingRecorder(source, clock, spec.probe.sample_seconds),
             clock=clock,
             limit_s=limit_s,
-            likely_presets=drafted.likely_presets,
+            likely_presets=drafted.command.presets,
             changes=drafted.template.changes,
             check=check,
         ),

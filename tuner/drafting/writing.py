@@ -18,7 +18,7 @@ from tuner.drafting.printed import PrintedProgress
 from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
-from tuner.study import literal_line, literal_words, with_launches
+from tuner.study import literal_line, literal_words, open_regular, with_launches
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 
@@ -268,10 +268,16 @@ def origin_line(typed: Sequence[str]) -> str:
 
 def command_of_file(file: Path) -> list[str] | None:
     """Return the words of the command from which a study file was made; None without a file, or for another origin."""
+    return _words_of_comment(file, 0, _MADE)
+
+
+def _words_of_comment(file: Path, place: int, beginning: str) -> list[str] | None:
+    """Return the words behind the `beginning` of the line at a place, from 0 on, of a study file; None without it."""
     try:
-        first = file.read_text(encoding="utf-8").partition("\n")[0]
-        return literal_words(first.removeprefix(_MADE)) if first.startswith(_MADE) else None
-    except (OSError, ValueError):  # also a file that is not UTF-8
+        with open_regular(file) as content:  # no pipe, which would be waited for
+            line = content.read().decode().split("\n")[place]
+        return literal_words(line.removeprefix(beginning)) if line.startswith(beginning) else None
+    except (OSError, ValueError, IndexError):  # also a file that is not UTF-8
         return None
 
 
@@ -287,11 +293,7 @@ def search_options_of(file: Path) -> list[str]:
     The list is empty where the space was proposed, where the file was not made from a command, and where the file
     cannot be read.
     """
-    try:
-        second = file.read_text(encoding="utf-8").split("\n", 2)[1]
-        return literal_words(second.removeprefix(_SEARCHED_BY)) if second.startswith(_SEARCHED_BY) else []
-    except (OSError, ValueError, IndexError):
-        return []
+    return _words_of_comment(file, 1, _SEARCHED_BY) or []
 
 
 def _env_lines(env: Mapping[str, str], preset: str | None) -> list[str]:
@@ -340,31 +342,3 @@ def yaml(value: object, *, unicode: bool = True) -> str:
     line = text.getvalue().removesuffix("...\n").strip("\n")  # dots end a document of a single value
     has_one_line = len(line.splitlines()) <= 1  # some characters beyond ASCII end a line, too
     return line if has_one_line else yaml(value, unicode=False)
-
-
-def preset_text(name: str, preset: str) -> str:
-    """Return the text of a study file for a popular trainer, in which the user replaces the command.
-
-    Some presets have a whole study file. It is returned as it is, with a name of its own instead of `name`.
-    """
-    row = PRESETS[preset]
-    if row.study:
-        return row.study
-    samples = row.samples.removesuffix(" * {gradient_accumulation_steps}")  # the file's command has no such flag
-    counted = f"    samples_per_iteration: {yaml(samples)}\n" if samples else ""
-    space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
-    return f"""\
-# Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.
-name: {yaml(name)}
-trainer:
-  name: command
-  options:
-    command: {yaml(row.command)}
-    # one iteration: {row.counts}
-    progress: {preset}
-{counted}devices: auto
-space:
-{space}
-probe: {{iterations: 8, max_seconds: 420}}
-search: {{trials: 24}}
-"""

@@ -107,13 +107,11 @@ class AutoStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoFixed(Event):
-    """The values of a parameter that was `auto`: the rungs of the ladder, or the batch size."""
+    """The rungs of a ladder that was `auto`."""
 
     case: str
     parameter: str
     values: tuple[int, ...]
-    why: str | None
-    """What a batch size follows from; None for rungs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ Each is a rank, with a device of its own. In a session, they start once and then
 
 import gc
 import itertools
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -194,9 +193,7 @@ def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
 
 
 def _free(device: torch.device) -> None:
-    """Free the memory and the compiled code of the run that has ended, and reset the count of allocator retries."""
-    if "torch._dynamo" in sys.modules:  # the compiler takes seconds to load, and all-reduces never use it
-        torch.compiler.reset()
+    """Free the memory of the run that has ended, and reset the count of allocator retries."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
