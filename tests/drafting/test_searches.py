@@ -229,6 +229,12 @@ def test_a_variable_of_workers_is_the_example() -> None:
         flags_to_search(known, ())
 
 
+def test_where_no_flag_can_vary_the_time_that_data_cost_is_told() -> None:
+    training = replace(counted(), shares=Shares(data=0.96, evaluation=0.0, saves=0.0), passes=0)
+    with pytest.raises(StudyError, match=r"waits for data 96\.0 % .*variable .* as in NUM_WORKERS=0,2"):
+        flags_to_search(Known(words=["train.py"], cores=4, training=training), ())
+
+
 @pytest.mark.parametrize(("name", "way"), [("batch", r"type \{batch\}"), ("BATCH", "environment, write BATCH=VALUE")])
 def test_what_is_no_flag_of_the_script_may_be_a_word_or_a_variable(name: str, way: str) -> None:
     known = Known(words=["train.py", "8"], cores=4, flags=(Flag(names=("workers",), value="0"),), knows_all=True)
