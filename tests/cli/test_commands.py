@@ -96,7 +96,10 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
 def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, search={"sampler": "random"})
     tuner("optimize", "--study", study, "--n-trials", 1)
-    assert "walk: nothing left" not in tuner("status", "--study", study)[1]
+    shown = tuner("status", "--study", study_file(tmp_path, search={"sampler": "random"}, cases=["run"]))[1]
+    assert "walk: nothing left" not in shown
+    assert "  the study file no longer selects it: only `--cases walk` resumes it\n" in shown
+    study = study_file(tmp_path, search={"sampler": "random"})
     tuner("optimize", "--study", study, "--n-trials", 9)
     why = "  no further probe pays: every config has been probed or cannot fit"
     shown = tuner("status", "--study", study)[1].splitlines()

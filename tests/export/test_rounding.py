@@ -55,6 +55,8 @@ def test_a_value_has_digits_as_far_as_its_error() -> None:
         (3.1234, 0.0123, "3.12 ± 0.01"),
         (0.4312, 0.0021, "0.431 ± 0.002"),
         (0.4312, None, "0.4"),
+        (12.3, 15.4, "12.3 (at most 43.1)"),
+        (-0.5, 0.7, "-0.5 ± 0.7"),
     ]:
         assert with_error(value, error) == shown
 

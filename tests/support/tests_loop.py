@@ -119,9 +119,7 @@ class Quiet:
 
 
 def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:
-    devices = tuple(
-        DeviceSummary(device=device.name, source="nvml", window_s=10.0, util_mean_pct=util_pct) for device in DEVICES
-    )
+    devices = tuple(DeviceSummary(device=device.name, source="nvml", util_mean_pct=util_pct) for device in DEVICES)
     return ProbeResult(
         config=plan.config,
         plan_digest=plan.digest,

@@ -161,9 +161,7 @@ def test_waits_for_a_processor_that_explain_a_slowdown_leave_it_unknown(bed: Bed
 
     def waited(result: ProbeResult) -> ProbeResult:
         device = DEVICES[0]
-        summary = DeviceSummary(
-            device=device.name, source="process_cpu", window_s=10.0, util_mean_pct=50.0, delayed_mean_pct=20.0
-        )
+        summary = DeviceSummary(device=device.name, source="process_cpu", util_mean_pct=50.0, delayed_mean_pct=20.0)
         return replace(result, devices=(summary,))
 
     bed.change = waited

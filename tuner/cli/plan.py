@@ -20,7 +20,6 @@ from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
-from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -247,8 +246,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 
 def _measured_values(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives, each with its error, as text."""
-    metrics = pooled(member.trials).probe.metrics
-    errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    errors = (member.printed_metrics.get(f"{name}_se") for name in view.objectives)
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     mean_of = f", mean of {member.readings}" if member.readings > 1 else ""

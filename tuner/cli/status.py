@@ -9,7 +9,7 @@ from tuner.errors import TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, merged_lines, reading
 from tuner.running.event_lines import auto_text
 from tuner.store.leases import database_s, is_held, lives_at
-from tuner.study import Case, StudySpec, select
+from tuner.study import Case, StudySpec, is_meant, select
 from tuner.trainers.registry import open_trainer
 
 
@@ -100,6 +100,9 @@ def status(
     print_tables(console, summary_table(rows), *front_tables(reader))
     attributes = [(case.name, case.attributes) for case in reader.cases]
     texts = notes_beside_table(rows)
+    for row in rows:
+        if row.stopped and not any(is_meant(row.case, pattern) for pattern in spec.cases):
+            texts.append((row.case, f"the study file no longer selects it: only `--cases {row.case}` resumes it"))
     texts += [(name, at_its_end(kept.ended)) for name, kept in attributes if kept.ended]
     texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in attributes if kept.rungs]
     for line in lines_by_case(texts):

@@ -96,7 +96,7 @@ def run_team(
     bench = search.bench
     prepare_study(bench.folder)
     with closing(Database(url)):  # makes the schema, before several workers ask for it
-        introduction(console, bench, search.cases, url)
+        introduction(console, bench, search.cases, url, workers=len(groups))
     search.prober.close()  # each worker has its own
     plans = _worker_plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)

@@ -150,7 +150,7 @@ def make_study(
                 say("the first run is not kept; rerun to start again")
             raise
     text = writing.with_search_options(text, wanted.search or ())
-    write_study(file, text, say, warn=warn)
+    write_study(file, text, say, warn=warn, to_search=to_search)
     return known_as
 
 
@@ -267,17 +267,19 @@ def _devices_in_words(devices: str) -> str:
     return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
-def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Callable[[str], None]) -> None:
+def write_study(
+    file: Path, text: str, say: Callable[[str], None], *, warn: Callable[[str], None], to_search: bool = False
+) -> None:
     """Write the text of a study to its file, and show the parameters that its ready-made spaces add to the file's own.
 
-    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say` and
-    `warn` are those of `make_study`.
+    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say`,
+    `warn` and `to_search` are those of `make_study`: the search itself warns of keys.
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
     spec = load(str(file))
     if keys := key_warnings(spec):  # `write_files` has made it readable by its owner alone
-        warn("\n".join([*keys, f"only you can read {file}"]))
+        warn("\n".join([*([] if to_search else keys), f"only you can read {file}, as it holds a key"]))
     else:
         umask = os.umask(0o077)  # Python reads the mask only by setting it
         os.umask(umask)

@@ -73,8 +73,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     learning = _learning_compared(own, best, kept) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
-    incomparable = view.unlike_best(own) or view.failed_again_text
-    unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
+    unknown = list(export.unknown_gain(view, own))
     # what was disturbed or not seen must not hide another doubt
     unseen_count = len(list(export.unseen(own, best))) if own else 0
     shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
@@ -247,9 +246,9 @@ def _learning_compared(own: Standing, best: Standing, kept: str) -> Iterator[str
     if changed := differences(before.signature, after.signature):
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
         return
-    per_step, tokens = before.signature.samples_per_step, before.tokens_per_sample
+    samples_of_step, tokens = before.signature.samples_in_words, before.tokens_per_sample
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
-    samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
+    samples = f"{samples_of_step} samples{of_tokens} a step, " if samples_of_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
     yield f"  {kept}: {samples}{parameters}"
 

@@ -195,12 +195,12 @@ def _first_lines(name: str, draft: Draft) -> list[str]:
 
 def counted_in_words(training: TrainingCounts) -> str:
     """Return in words how the samples of a training are counted inside it: by environments, or by batches."""
-    per_step = training.signature.samples_per_step
+    per_step = training.signature.samples_in_words
     if training.witness == ENVIRONMENTS.name:
-        again = f"; an optimizer step takes {per_step:.6g} samples of the rollouts again" if per_step else ""
+        again = f"; an optimizer step takes {per_step} samples of the rollouts again" if per_step else ""
         return f"steps of environments, counted inside the training{again}"
     ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
-    step = f"{per_step:.6g} in each optimizer step{ranks}, " if per_step else ""
+    step = f"{per_step} in each optimizer step{ranks}, " if per_step else ""
     _, separator, remark = training.witness.partition("; ")  # as `loader; the module takes 2 times …`
     return f"{step}counted inside the training{separator}{remark}"
 

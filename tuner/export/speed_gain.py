@@ -7,13 +7,13 @@ trained, such as an evaluation.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import hypot, log, sqrt
+from math import floor, hypot, log, sqrt
 from statistics import fmean
 
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
 from tuner.probe import WITHOUT_PAUSE, Quantity, duration, of_known
-from tuner.search.standing import SURE, Standing
+from tuner.search.standing import SURE, Standing, least_times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,13 +139,33 @@ def _disturbance(loss: float, own_loss: float) -> float:
     return hypot(*scatter, log(means[0] / means[1]))
 
 
+def least_gain(view: CaseView, own: Standing | None) -> float | None:
+    """Return how many times as fast as the config `own` the best probably is at least, where the gain is unknown.
+
+    The bound has one decimal, rounded down. None where it is unknown, too, or shows no gain.
+    """
+    if own is None or view.best is None or view.failed_again_text or not view.unlike_best(own):
+        return None
+    times = floor(10.0 * (least_times(view.best, own) or 0.0)) / 10.0
+    return times if times > 1.0 else None
+
+
+def unknown_gain(view: CaseView, own: Standing | None) -> Iterator[str]:
+    """Yield a sentence that says why the gain of the best over the config `own` is unknown; nothing where it is known.
+
+    The sentence has the least gain, where that is known.
+    """
+    if why := view.unlike_best(own) or view.failed_again_text:  # each is a sentence, or None
+        least = least_gain(view, own)
+        yield f"the gain is unknown{f', probably at least {least} times' if least else ''}: {why}"
+
+
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
     """Yield why the gain of the best over the config `own` may not hold, as sentences, the largest doubt first.
 
     `name` says what a person calls that config.
     """
-    if why := view.unlike_best(own) or view.failed_again_text:  # each is a sentence, or None
-        yield f"the gain is unknown: {why}"
+    yield from unknown_gain(view, own)
     yield from filter(None, [view.loaded_text, view.slowing_text])
     if own is None or view.best is None:
         return

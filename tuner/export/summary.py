@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain, unseen
+from tuner.export.speed_gain import BestGain, gain, least_gain, unseen
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing
@@ -66,6 +66,8 @@ class CaseSummary:
     """The default config of the best's rung or, where it was not measured, of another rung."""
     gain: BestGain | None = None
     """What the best gains over the default; None where there is none, where it is the best, and where it is unknown."""
+    least_gain: float | None = None
+    """How many times as fast as the default the best probably is at least, where `gain` is unknown; else None."""
     faster: ConfigRow | None = None
     """The rival: a config that makes far more samples/s than the best."""
     fastest: ConfigRow | None = None
@@ -131,6 +133,7 @@ def summary(case: CaseView) -> CaseSummary:
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
         gain=gained,
+        least_gain=least_gain(case, case.default),
         faster=_row(case, case.rival),
         fastest=_row(case, case.faster_than_busiest),
         race=case.race_with_faster,

@@ -214,7 +214,6 @@ class DeviceSummary:
     device: str
     source: str
     """The source of utilisation: `nvml`, `amdsmi`, `process_cpu` or `busy_share`; sources are never compared."""
-    window_s: float = 0.0
     util_mean_pct: float | None = None
     util_se_pct: float | None = None
     """Standard error of the mean."""

@@ -1,6 +1,6 @@
 """Reads and checks study files: their space, their cases and their limits."""
 
-from tuner.study.cases import FILES, Case, globs_of, most_similar, search_order, select
+from tuner.study.cases import FILES, Case, globs_of, is_meant, most_similar, search_order, select
 from tuner.study.config_files import (
     as_yaml,
     changed_text,

@@ -309,7 +309,7 @@ class SoakSpec(Strict):
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
-    name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
+    name: Literal["hyperband_patient", "none"] = "hyperband_patient"
     """the pruner"""
     patience: PositiveInt = 1
     """iterations in a row that must be far below the best, if `pruner_patience` is not searched"""

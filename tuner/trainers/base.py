@@ -172,6 +172,8 @@ class Trainer(ABC):
     """Whether the commands that this trainer starts on several nodes train together."""
     score_source: str = ""
     """What the score of a race is read from, where a study can choose; empty for the trainer's usual score."""
+    loads_data: bool = True
+    """Whether a training may wait for a data loader."""
     heeds_devices: bool = True
     """Whether the command that this trainer starts depends on which or how many devices there are."""
     has_rules: bool = False

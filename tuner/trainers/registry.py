@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -56,8 +56,8 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     refused = declined_parameters(trainer, spec.space)
     unmet = spec.build_space().without_effect
     reasons = {name: f"no config has {condition}" for name, condition in unmet.items()}
-    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
-        reasons[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
+    if PATIENCE in spec.space and spec.pruner.name == "none":
+        reasons[PATIENCE] = "no probe is pruned"
     return reasons | refused
 
 
@@ -88,7 +88,7 @@ def check_program(trainer: Trainer) -> None:
         )
 
 
-TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
+TRAINERS: Mapping[str, type[Trainer]] = {
     "mimickit": MimicKitTrainer,
     "command": CommandTrainer,
     "reference": ReferenceTrainer,

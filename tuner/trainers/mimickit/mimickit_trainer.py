@@ -29,6 +29,7 @@ class MimicKitTrainer(base.Trainer):
     """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
 
     name = "mimickit"
+    loads_data = False
     accepts = frozenset({LADDER, VARIANT, checkout.EPOCHS, checkout.BATCH_SIZE})
 
     def __init__(self, spec: TrainerSpec) -> None:

@@ -162,7 +162,7 @@ def observations():
 
 
 @errors_switch_off("losses")
-def _note_loss(tensors, grad_tensors, *_, **__):
+def _note_loss(tensors, grad_tensors):
     """Keep the loss that a backward pass begins from, if it is a single number; of several, the first one.
 
     torch computes the gradients of `tensors`, and begins with the gradients `grad_tensors`, one for each. Of a loss
@@ -187,9 +187,18 @@ def watch_backward(count_pass):
         engine = module.Variable._execution_engine
         own, sums = engine.run_backward, steady
 
-        def run_backward(*args, **kwargs):
+        def run_backward(
+            tensors,
+            grad_tensors,
+            keep_graph,
+            create_graph,
+            inputs=(),
+            allow_unreachable=False,
+            accumulate_grad=False,
+            **new,
+        ):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
-            if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
+            if accumulate_grad:  # else torch.autograd.grad, which trains nothing
                 rows = sums.unlearned_rows  # of a forward pass whose backward pass was awaited
                 if rows is not None:
                     sums.unlearned_rows = None
@@ -197,9 +206,11 @@ def watch_backward(count_pass):
                     sums.backwards += 1
                 elif sums.module_id is None:  # the steps are not steady
                     if training.steps < LOSS_STEPS:
-                        _note_loss(*args, **kwargs)
+                        _note_loss(tensors, grad_tensors)
                     count_pass()
-            return own(*args, **kwargs)
+            # by their order, because to pass them on by name makes dictionaries
+            given = tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad
+            return own(*given, **new) if new else own(*given)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are

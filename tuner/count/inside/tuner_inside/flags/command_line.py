@@ -93,7 +93,8 @@ def _without_secret(option):
     value = option["value"]
     if not isinstance(value, str):  # a number is a key only by a whole word, unlike that of `--max-tokens`
         last_word = re.split("[-_.]", option["names"][0].lower())[-1]
-        return dict(option, value=None) if last_word in ("key", "secret", "password", "passwd") else option
+        is_long = last_word == "key" and len(str(value)) >= 8  # `--d-key 64` is a size (chosen)
+        return dict(option, value=None) if is_long or last_word in ("secret", "password", "passwd") else option
     secret_words = ("key", "token", "secret", "passw", "credential", "auth")
     has_secret_name = any(word in option["names"][0].lower() for word in secret_words)
     # long (20 is chosen), and neither a sentence, a path, a list nor an address
