@@ -302,7 +302,6 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
     if given:
         record = replace(record, setup=given.or_else(record.setup))
     record = study_times.with_estimated_startups(record)
-    record = study_times.with_n_jobs_by_starts(record)
     facts = study_times.gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 
