@@ -256,17 +256,17 @@ class CaseView:
         """
         newest = [config.trials[-1] for config in self.configs]
         slowed_at = {trial.number: at for trial in newest if (at := _late_slowing(trial)) is not None}
-        own = self.default.trials[-1].number if self.default else None
-        if own not in slowed_at:
+        default_number = self.default.trials[-1].number if self.default else None
+        if default_number not in slowed_at:
             return None
-        later = 1.25 * slowed_at[own]  # chosen
+        later = 1.25 * slowed_at[default_number]  # chosen
         if any((trial.probe.iteration or 0) >= later for trial in newest if trial.number not in slowed_at):  # steady
             return None
         for number, iteration in slowed_at.items():
             if iteration >= later:
                 return (
-                    f"#{own} slowed for good at iteration {slowed_at[own]}, #{number} at {iteration}: if iterations "
-                    f"get longer with time, #{number} looks slower than it is"
+                    f"#{default_number} slowed for good at iteration {slowed_at[default_number]}, #{number} at "
+                    f"{iteration}: if iterations get longer with time, #{number} looks slower than it is"
                 )
         return None
 

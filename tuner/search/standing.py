@@ -622,17 +622,18 @@ def _changed_alone(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) 
     return None
 
 
-def least_times(best: Standing, own: Standing) -> float | None:
-    """Return how many times as fast as `own` the best probably is at least; None where that is unknown.
+def least_times(best: Standing, baseline: Standing) -> float | None:
+    """Return how many times as fast as `baseline` the best probably is at least; None where that is unknown.
 
-    Other programs only slow a training down. So the best is at least as fast as its slowest reading, and `own` at most
-    as fast as its fastest reading would be without the waits for processors that others used. Both have `SURE` standard
-    errors. The ratio is unknown if only one of the two has shown a change of speed, or if sessions measured only one.
+    Other programs only slow a training down. So the best is at least as fast as its slowest reading, and `baseline` at
+    most as fast as its fastest reading would be without the waits for processors that others used. Both have `SURE`
+    standard errors. The ratio is unknown if only one of the two has shown a change of speed, or if sessions
+    measured only one.
     """
-    if best.is_warm != own.is_warm or _changed_alone(best.trials, own.trials):
+    if best.is_warm != baseline.is_warm or _changed_alone(best.trials, baseline.trials):
         return None
     slow = [_speed_apart(trial, -SURE) for trial in best.trials]
-    fast = [_speed_apart(trial, SURE, with_waits=False) for trial in own.trials]
+    fast = [_speed_apart(trial, SURE, with_waits=False) for trial in baseline.trials]
     least, most = (of_known(pick, speeds) for pick, speeds in ((min, slow), (max, fast)))
     return None if None in [*slow, *fast] or least is None or not most else least / most
 

@@ -78,7 +78,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
         goal = Goal(training_hours=spec.search.training_hours, ceiling=largest_value(spec.objectives[0]))
         return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=cases), cases)
     is_speed = len(spec.objectives) == 1 and largest_value(spec.objectives[0]) == math.inf
-    return by_drawing(space, spec.search, cases, resumed_at=resumed_at, own=space.own if is_speed else None)
+    return by_drawing(space, spec.search, cases, resumed_at=resumed_at, baseline=space.own if is_speed else None)
 
 
 def by_drawing(
@@ -87,17 +87,17 @@ def by_drawing(
     siblings: Sequence[Sibling] = (),
     *,
     resumed_at: int = 0,
-    own: Config | None = None,
+    baseline: Config | None = None,
 ) -> Strategy:
     """Return the strategy of the siblings' best configs, then `seeds_first`, then what TPE or a random sampler draws.
 
-    `resumed_at`: the number of trials so far. `own`: the user's own config, whose gain the end makes sure; None where
-    there is none, or no speed to compare.
+    `resumed_at`: the number of trials so far. `baseline`: the user's own config, whose gain the end makes sure;
+    None where there is none, or no speed to compare.
     """
 
     def confirm(history: History, _price: Price) -> Config | None:
-        """Return a config that only sessions have measured, or else one that makes the gain over `own` sure."""
-        return history.unconfirmed() or (history.to_compare(own) if own else None)
+        """Return a config that only sessions have measured, or else one that makes the gain over `baseline` sure."""
+        return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)

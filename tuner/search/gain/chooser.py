@@ -76,7 +76,7 @@ class Gain:
         """
         if self._own is None:
             return None
-        disturbed = history.disturbed_own(self._own) if history.finished >= FIRST_TRIALS else None
+        disturbed = history.disturbed_baseline(self._own) if history.finished >= FIRST_TRIALS else None
         config = history.incomparable_config(self._own) or disturbed
         return confirmation(self._with_patience(config, history.number)) if config else None
 

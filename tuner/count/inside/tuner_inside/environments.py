@@ -109,14 +109,14 @@ def _wrapper_of(name, method):
 
 def _count_in_subclasses(kind, method):
     """Let the classes that are derived from `kind` later count their steps: the step method of `kind` is abstract."""
-    own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
+    original = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
     def init_subclass(subclass, **kwargs):
         """Derive a class as without this wrapper, and let it count its steps."""
-        if own is None:
+        if original is None:
             super(kind, subclass).__init_subclass__(**kwargs)
         else:
-            own(subclass, **kwargs)
+            original(subclass, **kwargs)
         errors_switch_off("environments")(_count_in)(subclass, method)
 
     kind.__init_subclass__ = classmethod(init_subclass)
