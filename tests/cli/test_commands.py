@@ -115,8 +115,6 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     assert "The best&#39;s probe over time" in page  # drawn from the probe's own devices.csv
     assert f"<li>cores: {usable_cores()}</li>" in page
     assert "1 of 1 trainable case has a best config." in page
-    tuner("report", "--study", study, "--format", "md")
-    assert "1 of 1 trainable case has a best config." in (tmp_path / "runs/demo/report.md").read_text("utf-8")
     said = tuner("diagnose", "--study", study)[1]
     assert ("duty of the ranks" in said, "--gpu" in said) == (True, False)  # two CPU ranks
     assert re.search(rf"^  cores +{usable_cores()} *$", said, re.MULTILINE)

@@ -47,13 +47,13 @@ def test_a_recording_and_a_search_do_not_mix(tuner: Tuner, tmp_path: Path) -> No
     assert "1 of 1 trials done" in out
 
 
-def test_a_sample_goes_on_to_the_grid_in_the_folder_asked_for(tuner: Tuner, tmp_path: Path) -> None:
+def test_a_sample_goes_on_to_the_grid(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, space=LADDER)
-    code, out, _ = tuner("record", "--study", study, "--configs", 1, "--out", "tables")
+    code, out, _ = tuner("record", "--study", study, "--configs", 1)
     assert (code, "walk: 1 config recorded, 0 of 1 left" in out) == (0, True)
-    _, out, _ = tuner("record", "--study", study, "--out", "tables")
+    _, out, _ = tuner("record", "--study", study)
     assert "walk: 3 configs recorded, 0 of 3 left" in out
-    assert json.loads((tmp_path / "tables/walk.json").read_text())["rows"] == 3
+    assert json.loads((tmp_path / "runs/demo/tables/walk.json").read_text())["rows"] == 3
 
 
 def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path) -> None:

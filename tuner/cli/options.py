@@ -82,10 +82,6 @@ Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),
 ]
-Out = Annotated[
-    Path | None, typer.Option(parser=_folder, metavar="PATH", help="Folder for the tables; default: runs/STUDY/tables.")
-]
-
 Launcher = Annotated[
     Literal["local", "slurm"],
     typer.Option(help="slurm: as jobs of SLURM, with the resources that the study's `slurm` names."),

@@ -43,7 +43,6 @@ def record(
     hours: options.Hours = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
-    out: options.Out = None,
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; rerun to resume.
 
@@ -55,7 +54,7 @@ def record(
     bench = recording_bench(search_bench)  # of the same study, but it measures each config, in a folder of its own
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, search_bench.folder, DATABASE)
-    folder = (out or search_bench.folder / TABLES).resolve()
+    folder = search_bench.folder / TABLES
     export.prepare_results(search_bench.folder.parent)
     export.prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)

@@ -1,5 +1,6 @@
 """Makes the text of a study file, with comments; reads from such a file the command that it was made from."""
 
+import json
 import re
 import shlex
 import sys
@@ -18,7 +19,7 @@ from tuner.drafting.printed import PrintedProgress
 from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
-from tuner.study import literal_line, literal_words, open_regular, with_launches
+from tuner.study import open_regular, with_launches
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 
@@ -263,7 +264,13 @@ def _comment_on_objective(objective: str) -> str:
 
 def origin_line(typed: Sequence[str]) -> str:
     """Return the first line of the study file for a command, from which `command_of_file` reads the command again."""
-    return f"{_MADE}{literal_line(typed)}"
+    return f"{_MADE}{_in_one_line(typed)}"
+
+
+def _in_one_line(words: Sequence[str]) -> str:
+    """Return words in shell quoting, or as a list of JSON where they would be no printable line."""
+    line = shlex.join(words)
+    return line if line.isprintable() else json.dumps(list(words))
 
 
 def command_of_file(file: Path) -> list[str] | None:
@@ -276,7 +283,8 @@ def _words_of_comment(file: Path, place: int, beginning: str) -> list[str] | Non
     try:
         with open_regular(file) as content:  # no pipe, which would be waited for
             line = content.read().decode().split("\n")[place]
-        return literal_words(line.removeprefix(beginning)) if line.startswith(beginning) else None
+        text = line.removeprefix(beginning)
+        return (json.loads(text) if text.startswith("[") else shlex.split(text)) if text != line else None
     except (OSError, ValueError, IndexError):  # also a file that is not UTF-8
         return None
 
@@ -284,7 +292,7 @@ def _words_of_comment(file: Path, place: int, beginning: str) -> list[str] | Non
 def with_search_options(text: str, options: Sequence[str]) -> str:
     """Return the text of a study file with the `--search` options in its second line, for `search_options_of`."""
     origin, _, lines_below = text.partition("\n")
-    return "\n".join([origin, f"{_SEARCHED_BY}{literal_line(options)}", lines_below]) if options else text
+    return "\n".join([origin, f"{_SEARCHED_BY}{_in_one_line(options)}", lines_below]) if options else text
 
 
 def search_options_of(file: Path) -> list[str]:

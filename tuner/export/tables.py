@@ -132,7 +132,7 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the cells of any trial: column → value; without a result, its metrics are missing."""
     probe, failure = trial.probe, trial.probe.failure
     own_names = (  # of the probe's record
-        *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+        *("samples", "samples_per_s", "start_up_s", "window_s", "total_s"),
         *("iterations", "launched", "measured_on", "out_dir", "digest"),
     )
     return {
@@ -210,7 +210,7 @@ def _ordered_measurements(study: StudyReader) -> list[str]:
     # why a trial is not eligible is a text with the metrics of the constraints that it breaks
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
-    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
     ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))

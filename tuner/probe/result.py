@@ -290,8 +290,6 @@ class ProbeNumbers:
     """The change of speed at which the window begins; None if it begins for another reason."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
-    total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together; None if the study does not say it."""
     samples_per_s: float | None = None
     """The samples per second of all ranks together, over the window."""
     mfu_pct: float | None = None

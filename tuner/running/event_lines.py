@@ -92,7 +92,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
     values = f" {objectives_text(event.values, event.error, event.samples_per_s)}" if event.values else ""
     before_notes = ";" if event.values else ":"  # without values, the notes say why
     notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
+    outcome = f"{in_words(event.config)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
     left = f"; {time_left(event.left_s)}" if event.left_s else ""

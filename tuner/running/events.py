@@ -155,8 +155,6 @@ class ProbeEnded(Event):
     case: str
     trial: int
     config: dict[str, Value]
-    total_batch: float | None
-    """The samples of all ranks in one step of the optimizer; None where they are unknown."""
     status: str
     """`ok`, `pruned`, `interrupted`, `no_reading`, or the kind of failure."""
     values: tuple[float, ...]
@@ -203,7 +201,6 @@ class ProbeEnded(Event):
             case=case.name,
             trial=trial.number,
             config=dict(trial.config),
-            total_batch=result.total_batch,
             status=verdict.status,
             values=tuple(verdict.values or ()),
             error=widened(verdict.values[0], verdict.error, possible_loss(result.devices)) if verdict.values else None,

@@ -118,11 +118,11 @@ class Probing:
     def _with_comparisons(
         self, result: probe.ProbeResult, plan: probe.ProbePlan, facts_before: Mapping[str, str]
     ) -> probe.ProbeResult:
-        """Return the result of a probe with its batch, FLOPs, and what has changed since other trials.
+        """Return the result of a probe with its FLOPs, and what has changed since other trials.
 
         `facts_before`: those of the study's newest measurement, such as its version of torch.
         """
-        result = probe.with_sure_speed(replace(result, total_batch=plan.total_batch), self._spec.needed)
+        result = probe.with_sure_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
         result = replace(result, mfu_pct=mfu_pct)
         before, now = facts_before.get("torch"), result.facts.get("torch")

@@ -147,10 +147,8 @@ class EnvironmentSpec(Strict):
 
 
 class Prices(Strict):
-    """The prices of one device for one hour."""
+    """The prices of one device for one hour, in any currency."""
 
-    currency: str = "USD"
-    """the currency of all prices"""
     per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
     """the model of a device → its price"""
 

@@ -22,11 +22,6 @@ STEPS_PER_ITERATION = 32
 """The control steps of each environment in one iteration."""
 
 
-def default_hidden_units(device: str) -> int:
-    """Return the width of hidden layers: 1024 on a GPU, as MimicKit's agents; 64 on a CPU, so that a probe is short."""
-    return 1024 if device.startswith("cuda") else 64
-
-
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -114,11 +109,14 @@ class TeamSettings(RankTeam):
     method: Method
     num_envs: int
     """Environments per device."""
-    hidden_units: int
-    """The width of hidden layers."""
     env_mib: int = 0
     """The memory that each environment holds besides its samples, as a simulator's contacts and meshes do, in MiB."""
     seed: int
+
+    @property
+    def hidden_units(self) -> int:
+        """The width of hidden layers: on a GPU that of MimicKit's agents; on a CPU less, so that a probe is short."""
+        return 1024 if self.devices[0].startswith("cuda") else 64
 
 
 def team_parser(module: str) -> argparse.ArgumentParser:
@@ -131,7 +129,6 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     parser.add_argument("--node-rank", type=partial(read_whole, least=0), default=0, help="the number of this machine")
     parser.add_argument("--head", default="127.0.0.1", help="the host of the first machine")
     parser.add_argument("--num-envs", type=read_whole, default=1024, help="environments per device")
-    parser.add_argument("--hidden-units", type=read_whole, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
     parser.add_argument("--env-mib", type=partial(read_whole, least=0), default=0, help="memory per environment")
     parser.add_argument("--seed", type=partial(read_whole, least=0), default=0)
     return parser
@@ -146,10 +143,7 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
     if gpus and len(set(gpus)) < len(given.devices):  # a GPU twice, or beside a CPU
         parser.error(f"--devices {' '.join(given.devices)}: give distinct GPUs, or cpu once per rank")
     as_given = {field.name: vars(given)[field.name] for field in fields(TeamSettings) if field.name in given}
-    units = given.hidden_units or default_hidden_units(given.devices[0])
-    return TeamSettings(
-        **{**as_given, "method": CASES[given.case], "devices": tuple(given.devices), "hidden_units": units}
-    )
+    return TeamSettings(**{**as_given, "method": CASES[given.case], "devices": tuple(given.devices)})
 
 
 def read_whole(text: str, *, least: int = 1) -> int:

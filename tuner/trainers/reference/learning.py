@@ -16,7 +16,7 @@ from torch import Tensor
 from tuner.progress import report
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings
 from tuner.trainers.reference.methods import ActorCritic, Discriminator, Networks, Samples
-from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
+from tuner.trainers.reference.team_ranks import BusyMeter, TeamRank, prepare, process_group, start
 from tuner.trainers.reference.world import ClipStream, MotionClips, TrackingEnv, frames_needed
 
 DISCOUNT = 0.9
@@ -103,7 +103,7 @@ def iterations(
     rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, config: RunConfig, most: int
 ) -> Iterator[str]:
     """Train the networks for `most` iterations; report each iteration to the tuner, then yield a line for the log."""
-    meter, on_gpu = busy_meter(rank.device), rank.device.type == "cuda"
+    meter, on_gpu = BusyMeter(rank.device), rank.device.type == "cuda"
     env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
     minibatch = config.samples_of_minibatch(rank.team.num_envs)
     learners = networks.learners(update_epochs=config.epochs, minibatch=minibatch)

@@ -14,8 +14,6 @@ from tuner.trainers.reference import launch_settings as launch
 class ReferenceOptions(Strict):
     """The keys that `trainer.options` may have."""
 
-    hidden_units: PositiveInt | None = None
-    """The units of each hidden layer; the default depends on the device."""
     env_mib: PositiveInt | None = None
     """The memory in MiB that each environment holds besides its samples; None for none."""
 
@@ -33,11 +31,6 @@ class ReferenceTrainer(base.Trainer):
         self._options = base.checked_options(ReferenceOptions, spec)
         self._python = base.interpreter(spec.python or sys.executable)
         self.dependencies = base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Nothing: every parameter has a default."""
-        return frozenset()
 
     def cases(self) -> list[Case]:
         """Return the three pi_plus cases."""
@@ -88,7 +81,6 @@ class ReferenceTrainer(base.Trainer):
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
         """Return the plan of a run or a session; `words`: the arguments that only a run has."""
-        hidden_units = self._options.hidden_units or launch.default_hidden_units(base.device_names(slot.devices)[0])
         planned = base.own_plan(
             self._python,
             (module, "--case", case.name),
@@ -96,7 +88,6 @@ class ReferenceTrainer(base.Trainer):
             slot,
             *("--num-envs", str(_num_envs(config))),
             *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
-            *("--hidden-units", str(hidden_units)),
             *(("--env-mib", str(self._options.env_mib)) if self._options.env_mib else ()),
             *words,
             session_key=self.session_key(case, config),
