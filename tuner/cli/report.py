@@ -138,7 +138,7 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     """
     study, folder = bench.spec.name, bench.folder
     try:
-        trainable = [case.name for case in chosen_cases(bench, None)]
+        trainable = [case.name for case in chosen_cases(bench)]
         commands_of = partial(lines_to_copy, command, bench)
         return write_report(url, study, folder, trainable=trainable, commands_of=commands_of)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored

@@ -131,7 +131,7 @@ def check_case(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.purpose.strategy(space, spec, 0, tuple)  # without trials and similar cases
+        job.purpose.strategy(space, spec, 0, tuple)  # no trials so far, and `tuple` returns no similar cases
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 

@@ -296,6 +296,7 @@ class Probing:
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
             self._study.beat(trial)
             show(newest)
+            # the first steps show what is trained: before all of them are made, nothing is compared
             is_early = so_far is not None and so_far.training is not None and so_far.training.is_early
             if so_far and not is_early and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)

@@ -275,7 +275,7 @@ def open_workbench(
     )
 
 
-def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None = None) -> list[study.Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     return study.select(bench.trainer.cases(), study.globs_of(cases or ()) or bench.spec.cases)
 

@@ -169,6 +169,7 @@ def _check_disk_and_shared_memory(runs: Path) -> Iterator[Finding]:
 
     NCCL and the workers of a DataLoader need shared memory, of which containers often have only 64 MiB.
     """
+    # unlike /dev/shm, the folder may be on a disk that does not answer
     yield from findings_of("disk", lambda: [check_free_space("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():
