@@ -116,7 +116,7 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
 
     The doubt is the most important reason why a result may be wrong or not the best possible; see `Topic`.
     """
-    yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
+    yield from export.merged_lines((row.case, text) for row in rows if (text := export.session_note(row)))
     known = [(row, finding) for row in rows for finding in export.findings(row)]
     results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.has_none_eligible]
     yield from export.merged_lines((case, str(finding)) for case, finding in results)

@@ -75,7 +75,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
     unknown = list(export.unknown_gain(view, baseline))
     # what was disturbed or not seen must not hide another doubt
-    unseen_count = len(list(export.unseen(baseline, best))) if baseline else 0
+    unseen_count = len(list(export.unmeasured(baseline, best))) if baseline else 0
     shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
     doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, baseline), shown_count)]
     lines = (*unknown, own_line, best_line, *changes, *learning, *_time_shares(best), *doubt, *to_copy.lines)

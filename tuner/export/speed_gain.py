@@ -171,7 +171,7 @@ def doubts(view: CaseView, baseline: Standing | None, name: str = "your command"
     yield from filter(None, [view.loaded_text, view.slowing_text])
     if baseline is None or view.best is None:
         return
-    yield from unseen(baseline, view.best, name)
+    yield from unmeasured(baseline, view.best, name)
     if baseline.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
     yield from _later_start(baseline, view.best, name)
@@ -179,7 +179,7 @@ def doubts(view: CaseView, baseline: Standing | None, name: str = "your command"
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
-def unseen(baseline: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
+def unmeasured(baseline: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
     """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
 
     These are passes over the data after the first one, and pauses such as evaluations. `name`: what a person calls

@@ -347,9 +347,9 @@ def _mean_with_error(
 def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
-    The error is the root of the sum of three squares (independent errors): the scatter, the edge error, and the
-    difference between the means of the last level and of the whole window. No further iteration reduces the last two.
-    If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
+    The error is the root of the sum of three squares (independent errors): the scatter, the error of the window's
+    edges, and by how much the mean of the last level differs from that of the window. No further iteration reduces the
+    last two. If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
 
     Args:
         mean_of: Returns the mean over a part of the window.

@@ -267,7 +267,7 @@ class Probing:
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         # only speeds, which have no largest value, are compared with the user's own config
         baseline = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
+        # a foretold end is counted with the readings that compare with the baseline; those after a target come on top
         target = self._job.target(self._spec)
         are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
         if self._job.purpose.configs_compete and not are_counted and baseline and history.to_compare(baseline):
