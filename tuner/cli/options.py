@@ -30,7 +30,7 @@ def not_empty(text: Any) -> Any:
 
 
 def finite(number: float | None) -> float | None:
-    """Return a number as it is. Raises typer.BadParameter for infinity and NaN."""
+    """Return a number, or None, as it is. Raises typer.BadParameter for infinity and NaN."""
     if number is not None and not math.isfinite(number):
         raise typer.BadParameter("it is no finite number")
     return number

@@ -163,7 +163,7 @@ def _comparison_with_default(case: CaseView, standing: Standing) -> Row:
 
 
 def _utc(moment: datetime | None) -> str | None:
-    """Return a moment in UTC as text, to the second."""
+    """Return a moment in UTC as text, to the second; None for None."""
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
 
 

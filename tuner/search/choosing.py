@@ -173,7 +173,7 @@ class History:
         return is_probed or self.frontier.exceeded_failure(config) is not None
 
     def due_retry(self) -> TrialRecord | None:
-        """Return the first failed trial that is marked for retry and has not been repeated.
+        """Return the first failed trial that is marked for retry and has not been repeated; None without one.
 
         An interrupted confirmation is left to `Strategy.confirm`: only the plain command can confirm, and a retry may
         run in a session.
@@ -344,7 +344,7 @@ def first_answer(choosers: Sequence[Chooser], history: History, price: Price) ->
 
 
 def retry(history: History, _price: Price) -> Choice | None:
-    """Choose the config of the first failed trial that is due again."""
+    """Choose the config of the first failed trial that is due again; None without one."""
     failed = history.due_retry()
     if failed is None:
         return None

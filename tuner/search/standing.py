@@ -91,7 +91,7 @@ class Standing:
 
     @property
     def widened_speed_error(self) -> float | None:
-        """The standard error of `samples_per_s` to print: see `widened_error`."""
+        """The standard error of `samples_per_s` to print; None if unknown. See `widened_error`."""
         return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
 
     @property
@@ -111,12 +111,12 @@ class Standing:
 
     @property
     def memory_share_pct(self) -> float | None:
-        """The largest share of a device's memory in use, in percent."""
+        """The largest share of a device's memory in use, in percent; None if unknown."""
         return of_known(max, [trial.memory_share_pct for trial in self.trials])
 
     @property
     def sm_pct(self) -> float | None:
-        """The mean share of active multiprocessors, in percent."""
+        """The mean share of active multiprocessors, in percent; None if unknown."""
         return of_known(fmean, [trial.probe.metrics.get("min_avg_sm") for trial in self.trials])
 
 
@@ -607,7 +607,7 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
 def _changed_alone(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return a sentence if the speed of one config changed for good, and the other's trials were too short to show it.
 
-    Each config is given by its trials. A change by less than a factor of 1.5 does not count.
+    Each config is given by its trials. A change by less than a factor of 1.5 does not count; None without one.
     """
     for trials, rivals in ((first, second), (second, first)):
         for trial in trials:

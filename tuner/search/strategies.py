@@ -37,7 +37,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     name = ladder or LADDER
 
     def choose(history: History, price: Price) -> Choice | None:
-        """Choose a new config: one of the open session, else one of a rung where no other worker is, else the first."""
+        """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
         def order(config: Config) -> tuple[bool, bool]:
@@ -60,7 +60,7 @@ def downwards(space: Space) -> list[Config]:
 
 
 def until_one_runs(history: History, _price: Price) -> Done | None:
-    """End a recovery once a config has succeeded."""
+    """End a recovery once a config has succeeded; None before."""
     return Done(reason="a config has run") if eligible(history.records) else None
 
 
@@ -96,7 +96,7 @@ def by_drawing(
     """
 
     def confirm(history: History, _price: Price) -> Config | None:
-        """Return a config that only sessions have measured, or else one that makes the gain over `baseline` sure."""
+        """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
@@ -124,7 +124,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     """
 
     def choose(history: History, price: Price) -> Choice | Done | None:
-        """Return the answer of `strategy`, or instead the default of its rung if that must be probed before it."""
+        """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
         answer = choosing.first_answer(strategy.choosers, history, price)
         if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
