@@ -134,7 +134,7 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     """Return the path of the report in the study's folder, after writing it; None where that fails.
 
     No error is raised, because the search is over: why there is no report is printed on `console`. `command`: the words
-    of the command that prints scripts with the best configs; None after a replay, after which nothing can be trained.
+    of the command that prints scripts with the best configs; None where a recorded table has stood in for the trainer.
     """
     study, folder = bench.spec.name, bench.folder
     try:

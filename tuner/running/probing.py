@@ -70,7 +70,7 @@ class Probing:
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def measure(self, trial: OwnTrial) -> StoredProbe:
-        """Probe the config of a trial, unless it is certain to fail; store the result, and return it."""
+        """Probe the config of a trial in its slot, unless it is certain to fail; store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:

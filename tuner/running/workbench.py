@@ -231,7 +231,7 @@ class Workbench:
 
 
 def open_source(spec: study.StudySpec) -> DeviceSource:
-    """Open the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
+    """Open and return the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
     if spec.slurm.nodes > 1:
         return open_nodes(spec)
     return open_devices(spec.devices, memory_mib=spec.environment.memory_mib)

@@ -163,12 +163,12 @@ class History:
         return standing.cold_and_warm(self._ended).cold
 
     def is_new(self, config: Config) -> bool:
-        """Check whether a config of the space has never been launched and may fit into memory."""
+        """Return whether a config of the space has never been launched and may fit into memory."""
         known = launch_digest(config) in self._probed
         return not known and self.frontier.exceeded_failure(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
-        """Check whether a config needs no further probe: a probe has ended for good, or it cannot fit into memory."""
+        """Return whether a config needs no further probe: a probe has ended for good, or it cannot fit into memory."""
         is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
         return is_probed or self.frontier.exceeded_failure(config) is not None
 
@@ -187,7 +187,7 @@ class History:
         return None
 
     def failed_before(self, config: Config) -> bool:
-        """Check whether a probe of the config failed by itself and was marked for retry."""
+        """Return whether a probe of the config failed by itself and was marked for retry."""
         failed = (trial for trial in self.records if trial.retry and standing.is_failure(trial.failure))
         return any(same_launch(trial.config, config) for trial in failed)
 

@@ -42,7 +42,7 @@ class StrategySampler(RandomSampler):
         """Number of a trial → its config."""
 
     def exhausted(self, study: Study) -> bool:
-        """Check whether nothing is left to probe; `ended` returns the reason."""
+        """Return whether nothing is left to probe; `ended` returns the reason."""
         return self.ended(study) is not None
 
     def ended(self, study: Study) -> str | None:
