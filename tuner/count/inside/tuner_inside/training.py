@@ -189,7 +189,7 @@ def watch_backward(count_pass):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
         engine = module.Variable._execution_engine
-        own, sums = engine.run_backward, steady
+        original, sums = engine.run_backward, steady
 
         def run_backward(
             tensors,
@@ -214,7 +214,7 @@ def watch_backward(count_pass):
                     count_pass()
             # by their order, because to pass them on by name makes dictionaries
             given = tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad
-            return own(*given, **new) if new else own(*given)
+            return original(*given, **new) if new else original(*given)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
@@ -248,13 +248,13 @@ def _note_autocast(context):
 
 def _wrap_autocast(module):
     """Note in which types autocast computes in the first steps."""
-    own = module.autocast.__enter__
+    original = module.autocast.__enter__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def enter(self):
         if training.steps <= LOSS_STEPS:
             _note_autocast(self)
-        return own(self)
+        return original(self)
 
     module.autocast.__enter__ = enter
 
