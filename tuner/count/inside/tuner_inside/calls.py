@@ -59,7 +59,7 @@ def _wrap_class_call(kind):
             if (
                 id(self) == usual.module_id
                 and usual.unlearned_rows is None
-                and usual.attributes["training"] is usual.mode
+                and usual.mode_holder().training is usual.mode
                 and is_grad_enabled()
             ):
                 shape = (args[1] if usual.key is None else kwargs[usual.key]).shape
@@ -70,7 +70,9 @@ def _wrap_class_call(kind):
             pass
         if not is_usual:
             if type(self) is not kind:  # a derived class, which has a wrapper if one of its modules is watched
-                return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
+                return (
+                    super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
+                )
             for observer in observers_of(id(self), ()):
                 if not is_compiling():
                     observer.look(self, args[1:], kwargs)

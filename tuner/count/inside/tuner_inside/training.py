@@ -188,7 +188,14 @@ def watch_backward(count_pass):
         own, sums = engine.run_backward, steady
 
         def run_backward(
-            tensors, grad_tensors, keep_graph, create_graph, inputs=(), allow_unreachable=False, accumulate_grad=False, **new
+            tensors,
+            grad_tensors,
+            keep_graph,
+            create_graph,
+            inputs=(),
+            allow_unreachable=False,
+            accumulate_grad=False,
+            **new,
         ):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
             if accumulate_grad:  # else torch.autograd.grad, which trains nothing
@@ -201,9 +208,11 @@ def watch_backward(count_pass):
                     if training.steps < LOSS_STEPS:
                         _note_loss(tensors, grad_tensors)
                     count_pass()
-            # by their order, because to pass them on by name makes dictionaries
+            # by their order, because names become dictionaries; `new` are those of a later torch
             given = tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad
-            return own(*given, **new) if new else own(*given)
+            if not new:
+                return own(*given)
+            return own(*given[:5], allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad, **new)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
