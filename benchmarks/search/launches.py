@@ -261,7 +261,6 @@ class _Launch:
         summary = DeviceSummary(
             device="cuda:0",
             source="nvml",
-            window_s=run_s,
             util_mean_pct=None,
             mem_peak_mib=self.peak_mib(config),
             mem_total_mib=self.card.mib,

@@ -165,7 +165,6 @@ class _Drawn:
         summary = DeviceSummary(
             device="cuda:0",
             source="nvml",
-            window_s=run_s - stalls_s,
             util_mean_pct=None,
             mem_peak_mib=mib + self.others_mib,
             mem_total_mib=self.card.mib,

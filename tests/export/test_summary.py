@@ -113,7 +113,7 @@ def test_a_config_measured_beside_others_and_alone_has_one_mean_everywhere(datab
     """Earlier versions counted the probes beside a probe; the count is ignored."""
     case = database.case("add_pi_plus")
     for util, beside in ((85.0, 3), (95.0, 0)):
-        database.add(case, {"num_envs": 1024}, utils=(util,), beside=beside, total_batch=64.0)
+        database.add(case, {"num_envs": 1024}, utils=(util,), beside=beside)
     (view,) = StudyReader(connect(database.url), "pi_plus").cases
     assert view.best is not None
     assert (view.best.value, view.best.readings, [one.value for one in view.configs]) == (90.0, 2, [90.0])

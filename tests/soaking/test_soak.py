@@ -36,7 +36,6 @@ def device(mib: float, *, growth_mib: float = 0.0, seconds: float = 600.0) -> De
     return DeviceSummary(
         device="cuda:0",
         source="nvml",
-        window_s=seconds,
         util_mean_pct=50.0,
         mem_peak_mib=rises[-1][1],
         mem_total_mib=TOTAL_MIB,

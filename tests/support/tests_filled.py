@@ -63,11 +63,13 @@ class FilledDatabase:
         status: str = "ok",
         detail: str = "",
         retry: bool = False,
+        delayed: float | None = None,
         **probe: Any,
     ) -> None:
         """Add a finished probe whose devices were busy `utils` percent, in one transaction.
 
-        `probe` replaces parts of its record. A second objective is samples/s.
+        They waited `delayed` percent of the time for processors that others used. `probe` replaces parts of its record.
+        A second objective is samples/s.
         """
         number = next(self._added)
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
@@ -87,7 +89,7 @@ class FilledDatabase:
             "samples": 524288,
             "samples_per_s": 15000.126,
             "metrics": {"min_avg_util": min(utils), **OTHER_METRICS} if utils else {},
-            "devices": [_device(rank, util) for rank, util in enumerate(utils)],
+            "devices": [{**_device(rank, util), "delayed_mean_pct": delayed} for rank, util in enumerate(utils)],
             "agent_config": "out/agent.yaml",
             "base_agent": "data/agents/ppo.yaml",
             "out_dir": f"runs/pi_plus/{number}",

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
 
-def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
-    """Print what runs, on which devices, and what is not searched."""
+def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str, workers: int = 1) -> None:
+    """Print what runs, on which devices, and what is not searched. `workers`: how many of this machine probe."""
     for line in (*fallback_lines(bench.spec, bench.requested_study), *key_warnings(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
@@ -47,11 +47,16 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     memory_mib = bench.spec.environment.memory_mib
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
-    from tuner.devices.cpu import CpuSource  # noqa: PLC0415 - it loads psutil, which `tuner status` does without
+    from tuner.devices.cpu import CpuSource, usable_cores  # noqa: PLC0415 - psutil, which `tuner status` does without
 
-    if isinstance(bench.source, CpuSource) and (others := other_tuners()):  # on a card, `obstacles` names the others
-        pids = ", ".join(map(str, others))
-        console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
+    if isinstance(bench.source, CpuSource):  # on a card, `obstacles` names the others
+        if others := other_tuners():
+            pids = ", ".join(map(str, others))
+            console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
+        if workers > 1 and workers * len(bench.devices) > (cores := usable_cores()):
+            ranks = number_of(len(bench.devices), "rank")
+            problem = f"{workers} workers with {ranks} each share {number_of(cores, 'core')}"
+            console.print(f"{problem}: they slow each other's probes down, and measure too little; use one worker")
     console.print(f"database {shown(url)}")
     if len(bench.spec.objectives) > 1:
         console.print("the best are a Pareto front, and no probe is pruned")

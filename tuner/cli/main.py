@@ -45,11 +45,11 @@ _GROUPS = {
 """The groups of `tuner --help` → their commands, in this order."""
 _PANELS = {
     "The command": (
-        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
+        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "seconds", "force"),
     ),
     "The study": ("study", "cases", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
-    "Results": ("storage", "runs", "quiet", "as_json", "out", "form"),
+    "Results": ("storage", "runs", "quiet", "as_json", "out"),
 }
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "verify", "race")

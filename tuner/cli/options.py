@@ -82,10 +82,6 @@ Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),
 ]
-Out = Annotated[
-    Path | None, typer.Option(parser=_folder, metavar="PATH", help="Folder for the tables; default: runs/STUDY/tables.")
-]
-
 Launcher = Annotated[
     Literal["local", "slurm"],
     typer.Option(help="slurm: as jobs of SLURM, with the resources that the study's `slurm` names."),
@@ -123,7 +119,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path) ->
     """
     if is_replay(study, runs):
         spec = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True)
-        folder = (runs / study).resolve()
+        folder, storage = (runs / study).resolve(), None
     else:
         spec = _own_study_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()

@@ -116,17 +116,12 @@ Settings = Annotated[
 def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
     """Return the config that a study probes first, changed by settings such as `num_envs=64`.
 
-    A search with a batch size or a ladder of `auto` begins with a config that shows memory, any other with its default.
+    A search with a ladder of `auto` begins with a config that shows memory, any other with its default.
     Raises StudyError for a setting outside the space.
     """
     space = bench.space_for(case)
-    if batch := bench.batch_to_fit(case):
-        first = batch.next_config(()) or batch.config(1)  # `()`: no trial has ended
-    elif bench.needs_calibration(case):
-        first = calibration_configs(space)[0]
-    else:
-        first = space.start_configs(1)[0]
-    return config_with(space, first, settings)
+    configs = calibration_configs(space) if bench.needs_calibration(case) else space.start_configs(1)
+    return config_with(space, configs[0], settings)
 
 
 def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
@@ -179,20 +174,18 @@ def _names_value(text: str, value: Value) -> bool:
         return False
 
 
-def with_stored_rungs_and_batches(bench: Workbench, url: str) -> Workbench:
-    """Return a workbench with the values that earlier probes have given to parameters that the study writes as `auto`.
+def with_stored_rungs(bench: Workbench, url: str) -> Workbench:
+    """Return a workbench with the rungs that earlier probes have given to an `auto` ladder, for each case.
 
-    These are the rungs of a ladder or a batch size, for each case in the database. Without them, a config would have to
-    wait for new probes. The workbench stays as it is where the database does not contain the study.
+    Without them, a config would have to wait for new probes. The workbench stays as it is where the database does not
+    contain the study.
     """
-    rungs, batches = dict(bench.rungs), dict(bench.batches)
+    rungs = dict(bench.rungs)
     with suppress(EmptyStoreError):  # the study has not begun
         for case in StudyReader(connect(url), bench.spec.name).cases:
             if case.attributes.rungs:
                 rungs[case.name] = case.attributes.rungs
-            if case.attributes.batch:
-                batches[case.name] = case.attributes.batch
-    return replace(bench, rungs=rungs, batches=batches)
+    return replace(bench, rungs=rungs)
 
 
 EXIT_WITHOUT_BEST = 1

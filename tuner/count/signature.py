@@ -26,6 +26,8 @@ class Signature:
 
     samples_per_step: float | None
     """Samples of one optimizer step on all data-parallel ranks together; None where they are not known."""
+    samples_error: float = 0.0
+    """The standard error of `samples_per_step` where steps have different numbers of samples; otherwise 0."""
     sample: str
     """The shape and the type of a sample, as in `3x224x224 float32`; `?` for a size that differs between batches."""
     parameters: int
@@ -49,6 +51,13 @@ class Signature:
     not known, or not yet."""
     diverges: bool = False
     """Whether a loss of the first steps is infinite, or not a number."""
+
+    @property
+    def samples_in_words(self) -> str:
+        """The samples of a step: `64`, or `about 16.4` where they vary; empty where they are not known."""
+        if not self.samples_per_step:
+            return ""
+        return f"about {self.samples_per_step:.3g}" if self.samples_error else f"{self.samples_per_step:.6g}"
 
 
 class Difference(NamedTuple):
@@ -121,15 +130,21 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
 def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
     """Return the difference in the samples of a step, or else in those over which a batch norm takes its means.
 
-    None where both are equal or unknown.
+    None where both are equal or unknown. If batches vary, as where their tokens are alike, the means must differ by
+    more than their errors explain.
     """
+    own_error, changed_error = (
+        training.samples_error / (training.samples_per_step or 1.0) for training in (own, changed)
+    )
     for what, own_samples, changed_samples in (
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),
     ):
         if not own_samples or not changed_samples:  # not known
             continue
-        if abs(changed_samples - own_samples) > 0.02 * own_samples:  # an epoch's last batch may be smaller (chosen)
+        error = math.hypot(own_error * own_samples, changed_error * changed_samples)
+        # chosen: 2 %, because an epoch's last batch may be smaller, or 4 standard errors
+        if abs(changed_samples - own_samples) > max(0.02 * own_samples, 4.0 * error):
             return Difference(part="batch", own=f"{own_samples:g}", changed=f"{changed_samples:g}", what=what)
     return None
 
@@ -175,6 +190,8 @@ class TrainingCounts:
     witness: str
     """What counted the samples, such as `loader and module`."""
     shares: Shares | None = None
+    is_early: bool = False
+    """Whether some of the first steps are not made yet, so that the signature may still change."""
     micro_batches: float | None = None
     """Batches of a loader per optimizer step and rank, or else forward passes of the module.
 
@@ -196,6 +213,8 @@ class TrainingCounts:
     """The allocator's peak on the card where it is largest; None without a card."""
     torch: str = ""
     """The version of torch; empty where it is unknown."""
+    saves_to: tuple[str, ...] = ()
+    """The folders into which `torch.save` has saved."""
     alloc_retries: int | None = None
     """How often the allocators of all ranks freed their cache to try again; None without a card."""
 

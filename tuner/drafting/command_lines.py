@@ -27,9 +27,12 @@ HYDRA_FOLDER = "hydra.run.dir"
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _BEFORE_PROGRAM = re.compile(
-    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*|[\d.,:-]+[smhd]?"
+    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*"
+    r"|0x[\da-f]+|[\d.,:-]+[smhd]?"
 )
 """The programs that start the rest of their words as a command, with their options, numbers and variables."""
+_TAKES_A_WORD = re.compile("-[suC]|--signal|--unset|--chdir")
+"""Their options whose value is a word, as in `timeout -s KILL 10` and `env -u HOME`."""
 _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
 
@@ -355,7 +358,9 @@ def script_without_flags(words: Sequence[str]) -> str | None:
     Programs such as `nice`, which start it, are passed over. Returns None for any other command, and for a script that
     cannot be read.
     """
-    words = list(dropwhile(_BEFORE_PROGRAM.fullmatch, words)) or words
+    pairs = pairwise(["", *words])
+    behind = dropwhile(lambda pair: _BEFORE_PROGRAM.fullmatch(pair[1]) or _TAKES_A_WORD.fullmatch(pair[0]), pairs)
+    words = [word for _, word in behind] or words
     program, script = PurePath(words[0]).name, words[0]
     if program in {"make", "gmake"}:  # it takes variables alone: `make train WORKERS=2`
         return program

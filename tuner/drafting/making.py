@@ -22,7 +22,6 @@ from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
-from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
@@ -40,7 +39,6 @@ class Wanted:
     out: Path | None = None
     devices: str | None = None
     python: str | None = None
-    preset: str | None = None
     launch: list[str] | None = None
     seconds: float = 60.0
     free_batch: bool = False
@@ -50,7 +48,7 @@ class Wanted:
     runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
-        """Raise StudyError for an unknown preset, an impossible name, and for both `--launch` and `--search`."""
+        """Raise StudyError for an impossible name, and for both `--launch` and `--search`."""
         if self.launch and self.search:
             raise StudyError(
                 f"--launch and {option('search')} both name the space; write further parameters into the study file"
@@ -59,8 +57,6 @@ class Wanted:
             raise StudyError(
                 f"{self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
             )
-        if self.preset is not None and self.preset not in PRESETS:
-            raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Wanted":
@@ -131,7 +127,7 @@ def make_study(
     wanted = _with_devices_of_variable(wanted, typed)
     # the study before the first run, which needs the values of typed placeholders; a wrong `--search` is refused now
     searches = flags_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
-    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, searches=searches)
+    drafted = draft(typed, devices=wanted.devices, python=wanted.python, searches=searches)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}, which may be judged anew; another name begins without them")

@@ -246,9 +246,9 @@ def _learning_compared(own: Standing, best: Standing, kept: str) -> Iterator[str
     if changed := differences(before.signature, after.signature):
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
         return
-    per_step, tokens = before.signature.samples_per_step, before.tokens_per_sample
+    samples_of_step, tokens = before.signature.samples_in_words, before.tokens_per_sample
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
-    samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
+    samples = f"{samples_of_step} samples{of_tokens} a step, " if samples_of_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
     yield f"  {kept}: {samples}{parameters}"
 

@@ -32,8 +32,6 @@ class ConfigRow:
     """The ratio of samples/s to the default config at the same rung; None where the default was not measured."""
     changes_learning: tuple[str, ...]
     """The parameters that change what is learnt and whose values differ from the default's."""
-    total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together, where the study says it."""
     measured: str = "cold"
     """`warm` where only sessions have measured the config."""
     times: float | None = None
@@ -167,7 +165,6 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         samples_per_s=standing.samples_per_s,
         vs_default=case.vs_default(standing),
         changes_learning=case.changes_learning(standing.config),
-        total_batch=standing.trials[-1].probe.total_batch,
         measured="warm" if standing.is_warm else "cold",
         times=times,
         beside_best=(pair.config.value, pair.best.value) if pair else None,

@@ -91,15 +91,15 @@ def race_row(case: CaseView) -> Row:
 
 def front_row(case: CaseView, member: Standing) -> Row:
     """Return the row of a member of the Pareto front in `pareto.tsv`."""
-    return trial_row(case, _mean_trial(member)) | _comparison_with_default(case, member) | {"readings": member.readings}
+    return {**_mean_row(case, member), **_comparison_with_default(case, member), "readings": member.readings}
 
 
 def best_row(case: CaseView, best: Standing) -> Row:
     """Return the row of a case's best config in `best_by_case.tsv`, with columns for each of its devices."""
-    trial = _mean_trial(best)
+    trial = pooled(best.trials)
     probe = trial.probe
     return {
-        **trial_row(case, trial),
+        **_mean_row(case, best),
         **{
             f"{column}{rank}": rounded(column, getattr(device, field))
             for rank, device in enumerate(probe.devices)
@@ -117,22 +117,27 @@ def best_row(case: CaseView, best: Standing) -> Row:
     }
 
 
-def _mean_trial(standing: Standing) -> TrialRecord:
-    """Return the newest trial of a config, with the means of all its trials in place of its own numbers."""
-    return replace(pooled(standing.trials), values=standing.values)
+def _mean_row(case: CaseView, standing: Standing) -> Row:
+    """Return the cells of a config's newest trial, with the means of all its trials in place of its own numbers."""
+    trial = replace(pooled(standing.trials), values=standing.values)
+    return trial_row(case, trial) | _rounded_metrics(standing.printed_metrics)
+
+
+def _rounded_metrics(metrics: Mapping[str, float | None]) -> Row:
+    """Return the cells of metrics."""
+    return {name: rounded(name, value) for name, value in metrics.items()}
 
 
 def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the cells of any trial: column → value; without a result, its metrics are missing."""
     probe, failure = trial.probe, trial.probe.failure
-    metrics = {name: rounded(name, value) for name, value in probe.metrics.items()}
     own_names = (  # of the probe's record
-        *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+        *("samples", "samples_per_s", "start_up_s", "window_s", "total_s"),
         *("iterations", "launched", "measured_on", "out_dir", "digest"),
     )
     return {
         **trial.config,
-        **metrics,
+        **_rounded_metrics(trial.printed_metrics),
         **{name: rounded(name, getattr(probe, name)) for name in own_names},
         "case": case.name,
         "method": case.method,
@@ -205,7 +210,7 @@ def _ordered_measurements(study: StudyReader) -> list[str]:
     # why a trial is not eligible is a text with the metrics of the constraints that it breaks
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
-    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
     ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))

@@ -32,10 +32,9 @@ def relative_to_cwd(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
-    """Return a config as one line of NAME=VALUE, with its total batch if that is known."""
-    words = [f"{name}={value_text(value)}" for name, value in config.items()]
-    return " ".join(words if total_batch is None else [*words, f"(total batch {total_batch:,.10g})"])
+def in_words(config: Mapping[str, Value]) -> str:
+    """Return a config as one line of NAME=VALUE."""
+    return " ".join(f"{name}={value_text(value)}" for name, value in config.items())
 
 
 SPEEDS = {SAMPLES_PER_S: "samples/s", ITERATIONS_PER_S: "iterations/s"}

@@ -145,7 +145,6 @@ def summarise(
     return DeviceSummary(
         device=device.name,
         source=source,
-        window_s=window.seconds,
         util_mean_pct=util and min(util.value, FULL_PCT),
         util_se_pct=util and util.error,
         util_edge_pct=util.edge_error if util else 0.0,
@@ -313,25 +312,19 @@ def with_busy_shares(
 
 def samples_per_s(window: Window) -> Quantity | None:
     """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
-    return _speed(window, window.sample_rates(), attrgetter("samples_per_s"))
+    scatter_error = steady.standard_error(window.sample_rates(), variation=_variation_of_speed(window))
+    return _with_total_error(lambda part: _as_quantity(part.samples_per_s), window, scatter_error)
 
 
 def iterations_per_s(window: Window) -> Quantity | None:
     """Return the iterations per second of training, with their error; None if they take no time."""
-    return _speed(window, window.iteration_rates(), attrgetter("iterations_per_s"))
+    variation = _variation_of_speed(window)
+    return _mean_with_error(lambda part: _as_quantity(part.iterations_per_s), window, variation=variation)
 
 
-def _speed(window: Window, blocks: Sequence[Block], speed_of: Callable[[Window], float | None]) -> Quantity | None:
-    """Return a number per second of training over the window, with its standard error; None if it is unknown.
-
-    Args:
-        window: The window. If its batches come in bursts, it has whole rounds of the loader, which vary more.
-        blocks: The number per second in each span of the window, which shows how much it scatters.
-        speed_of: Returns the number per second over a part of the window; None if it is unknown.
-    """
-    variation = steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
-    scatter_error = steady.standard_error(blocks, variation=variation)
-    return _with_total_error(lambda part: _as_quantity(speed_of(part)), window, scatter_error)
+def _variation_of_speed(window: Window) -> Variation:
+    """Return how much speeds usually vary: more where batches come in bursts, and a window has whole rounds of them."""
+    return steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
 
 
 MeanOf = Callable[[Window], Quantity | None]

@@ -43,7 +43,6 @@ class ProbeRecord(ProbeNumbers):
     started_at: str | None = None
     total_s: float | None = None
     iterations: int | None = None
-    level_changed: bool | None = None
     warm: bool | None = None
     digest: str | None = None
     """Names what is launched: configs that launch the same probe have the same digest."""
@@ -230,6 +229,11 @@ class TrialRecord:
         return widened(self.value or 0.0, self.error, possible_loss(self.probe.devices))
 
     @property
+    def printed_metrics(self) -> dict[str, float | None]:
+        """The metrics of the probe to print: their errors are widened as `widened_error` is."""
+        return with_widened_errors(self.probe.metrics, possible_loss(self.probe.devices))
+
+    @property
     def samples_per_s(self) -> float | None:
         """The samples that all ranks made in a second."""
         return _number(self.probe.samples_per_s)
@@ -276,6 +280,14 @@ def widened(value: float, error: float | None, loss: float) -> float | None:
             other programs mostly disturb all readings of a config alike.
     """
     return None if error is None else math.hypot(error, value * loss / math.sqrt(2.0))
+
+
+def with_widened_errors(metrics: Mapping[str, float | None], loss: float) -> dict[str, float | None]:
+    """Return metrics with their standard errors, `NAME_se`, as `widened` returns them for this `loss`."""
+    return {
+        name: widened(metrics.get(name.removesuffix("_se")) or 0.0, number, loss) if name.endswith("_se") else number
+        for name, number in metrics.items()
+    }
 
 
 def possible_loss(devices: Iterable[DeviceSummary]) -> float:

@@ -327,8 +327,6 @@ def verdict(case: CaseFacts) -> str:
     row = case.summary
     known = export.findings(row)
     texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]
-    if row.best and row.best.total_batch is not None:
-        texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
         texts.append(f"its devices: {row.profile}")
     texts += map(str, known)

@@ -17,7 +17,16 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuner.probe import Change, FailureKind, error_of_mean, of_known
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, possible_loss, widened
+from tuner.records.trial import (
+    COMPLETE,
+    FAIL,
+    FINISHED,
+    TrialRecord,
+    pooled,
+    possible_loss,
+    widened,
+    with_widened_errors,
+)
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
@@ -84,6 +93,11 @@ class Standing:
     def widened_speed_error(self) -> float | None:
         """The standard error of `samples_per_s` to print: see `widened_error`."""
         return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
+
+    @property
+    def printed_metrics(self) -> dict[str, float | None]:
+        """The means of the metrics to print, with their standard errors: see `widened_error`."""
+        return with_widened_errors(pooled(self.trials).probe.metrics, self.possible_loss)
 
     @property
     def possible_loss(self) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.pruners import BasePruner, HyperbandPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -169,30 +169,13 @@ class GuardedPruner(BasePruner):
         return len(newest) == patience and max(newest) < best * (1 - self._margin_pct / 100)
 
 
-class UnbracketedPruner(BasePruner):
-    """Hides Hyperband from Optuna. Optuna shows a sampler beside Hyperband only the trials of one bracket."""
-
-    def __init__(self, inner: BasePruner) -> None:
-        self._inner = inner
-
-    def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Ask the inner pruner."""
-        return self._inner.prune(study, trial)
-
-
 def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
     """Return the pruner that the study file names. `iterations`: those of a full probe; an iteration is a step."""
+    if spec.name == "none":
+        return NopPruner()
     hyperband = HyperbandPruner(
         min_resource=spec.min_resource,
         max_resource=max(spec.max_resource or iterations, spec.min_resource),
         reduction_factor=spec.reduction_factor,
     )
-    match spec.name:
-        case "none":
-            return NopPruner()
-        case "median":
-            return MedianPruner(n_warmup_steps=spec.min_resource)
-        case "hyperband":
-            return UnbracketedPruner(hyperband)
-        case "hyperband_patient":
-            return GuardedPruner(hyperband, patience=spec.patience)
+    return GuardedPruner(hyperband, patience=spec.patience)

@@ -33,7 +33,7 @@ from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import open_study, unchanged_attributes
 from tuner.store.storage import RunningProbe
-from tuner.study import BatchFit, Config, Space, launch_digest, open_anew
+from tuner.study import Config, Space, launch_digest, open_anew
 
 
 def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
@@ -310,22 +310,18 @@ class CaseStudy:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._database.transact(lambda: StudyAttributes(self._study.user_attrs))
 
-    def fixed_auto_value(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
-        """Return the value that the study keeps for an `auto` parameter; make it from the trials if there is none yet.
+    def fixed_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the rungs that the study keeps for an `auto` ladder; `make` them from the trials if there are none.
 
-        This happens in one transaction, so that all workers get the same value. A stored value never changes.
-
-        Args:
-            name: `RUNGS` or `BATCH`: the name of the study attribute.
-            make: Makes the value from the trials. None, which is not stored, if they do not suffice.
+        This happens in one transaction, so that all workers get the same rungs. Stored rungs never change.
         """
 
-        def stored_or_made() -> Answer:
-            """Return the stored value; make and store it if there is none and the trials suffice."""
-            if (stored := getattr(self.attributes, name)) is not None:
+        def stored_or_made() -> tuple[int, ...]:
+            """Return the stored rungs; make and store them if there are none."""
+            if (stored := self.attributes.rungs) is not None:
                 return stored
-            if (made := make(self.history().trials)) is not None:
-                self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
+            made = make(self.history().trials)
+            self._study.set_user_attr(schema.RUNGS, made)
             return made
 
         return self._database.transact(stored_or_made, exclusive=True)

@@ -27,6 +27,7 @@ from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, Tria
 from tuner.records.urls import shown
 from tuner.tools.diagnosis import study_times
 from tuner.tools.diagnosis.waits import IdleCause, causes
+from tuner.trainers.registry import TRAINERS
 
 if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy
@@ -149,7 +150,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             others_pct=study_times.mean_as_fact(others_pct, DATABASE),
-            data_wait=_data_wait(ended),
+            data_wait=_data_wait(ended) or _no_data_wait(view.record.trainer.get("name", "") for view in cases),
         ),
         failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
@@ -211,6 +212,13 @@ def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | 
     ]
     all_s = sum(window_s for _, window_s in counted)
     return study_times.as_fact(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
+
+
+def _no_data_wait(trainers: Iterable[str]) -> study_times.KnownFact[float] | None:
+    """Return a wait of 0 where none of the trainers, which are named, loads data; None where one may."""
+    names = set(trainers)
+    may_load = any(name not in TRAINERS or TRAINERS[name].loads_data for name in names)
+    return None if may_load else study_times.as_fact(0.0, f"{', '.join(names)} has no data loader")
 
 
 def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
