@@ -267,7 +267,7 @@ def optimize(
     for line in key_warnings(ready.bench.spec):
         say(line)
     export.prepare_study(ready.bench.folder)
-    url = database_url(storage, ready.bench.folder)
+    url = database_url(None if ready.simulated else storage, ready.bench.folder)
     lines, budget = EventLines(), Budget(MonotonicClock(), hours)
 
     def listen(event: Event) -> None:

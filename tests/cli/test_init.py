@@ -147,6 +147,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         (["--yes", "nonesuch", "--lr", "1"], ["no program nonesuch"]),  # --lr is the command's, although no -- is typed
         (["--naem", "sh", "--", "sh"], ["--name"]),
         (["--", "nonesuch", "--batch-size", "8"], ["no program nonesuch", "activate the environment"]),
+        (["--", "cd src && python train.py --batch-size 8"], ["no program cd", "no shell runs the command", "bash -c"]),
         (["--", "train.py", "--batch-size", "8"], ["no program train.py", "`python train.py`"]),
         (["--", "./train.sh"], ["no program ./train.sh", "`chmod +x ./train.sh`"]),
         (
@@ -160,7 +161,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         (["--search", "n=1,2", "--", "sh", "-c", "exit 0"], ["ended by itself", "train for longer"]),
     ],
     ids=[
-        *("nothing", "variables alone", "no dashes", "option", "no program"),
+        *("nothing", "variables alone", "no dashes", "option", "no program", "shell"),
         *("script", "not executable", "no flag", "fails", "ends"),
     ],
 )

@@ -337,7 +337,7 @@ def test_an_accumulation_that_changes_is_counted_exactly_once_steps_are_alike(co
 
 
 def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
-    _, records = counted("""
+    output, records = counted("""
         scaler = torch.amp.GradScaler("cpu")
         for number in range(9):
             optimizer.zero_grad()
@@ -347,8 +347,11 @@ def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
             scaler.step(optimizer)
             scaler.update()
             torch.save(model, io.BytesIO())
+            torch.save(1, f=os.path.dirname(__file__) + "/last.pt")
+        print(os.path.dirname(__file__))
     """)
     told = last(records)
+    assert told["saves_to"] == [output.strip()]
     assert told["precision"] == {"autocast": ["bfloat16"], "tf32": False, "scaled": True}
     assert told["skipped"] == 1
     assert 0 < told["saves_s"] < 60

@@ -133,7 +133,7 @@ PLAIN = printed([f"step {n} loss 0.{n} samples {64 * n}" for n in range(9)])
 @pytest.mark.parametrize(
     ("asked", "objective"),
     [
-        (("workers=0,2", "compile=True,False", "opt=adam,sgd"), "iterations_per_s"),
+        (("workers=0,2", "compile=True,False", "opt=adam,sgd", "nthread=1,2"), "iterations_per_s"),
         (("workers=0,2", "batch-size=10,20"), "min_avg_util"),
         (("width=64,128",), "min_avg_util"),
     ],

@@ -178,6 +178,16 @@ def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study:
     assert places == sorted(places)
 
 
+def test_a_default_of_another_rung_than_the_bests_is_named_with_its_rung(
+    database: FilledDatabase, tmp_path: Path
+) -> None:
+    case = database.case("train", defaults=[{"num_envs": 8}, {"num_envs": 16}])
+    for config, util, speed in (({"num_envs": 8}, 50.0, 10.0), ({"num_envs": 16, "batch": 2}, 60.0, 13.0)):
+        database.add(case, config, utils=(util,), samples_per_s=speed)
+    (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
+    assert "1.3 times the samples/s of the default at num_envs=8. " in result(facts).below
+
+
 def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: FilledDatabase, tmp_path: Path) -> None:
     case = database.case("train", objective="samples_per_s", defaults=[{"workers": 0}], trainer={"name": "command"})
     for workers, speed in ((0, 10.0), (4, 83.0)):

@@ -183,5 +183,5 @@ def best(folder: Path, case: str = "walk", study: str = "demo") -> Standing:
     return found
 
 
-def states(folder: Path) -> dict[str, int]:
-    return dict(Counter(trial.state for trial in reader(folder).trials()))
+def states(folder: Path, study: str = "demo") -> dict[str, int]:
+    return dict(Counter(trial.state for trial in reader(folder, study).trials()))

@@ -119,7 +119,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path) ->
     """
     if is_replay(study, runs):
         spec = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True)
-        folder = (runs / study).resolve()
+        folder, storage = (runs / study).resolve(), None
     else:
         spec = _own_study_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()

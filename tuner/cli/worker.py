@@ -206,7 +206,7 @@ def worker(
     console = options.open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
     screen = JsonScreen() if led else None
     search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
-    url = database_url(storage, search.bench.folder)
+    url = database_url(None if search.simulated else storage, search.bench.folder)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()

@@ -128,6 +128,7 @@ class Merger:
             compiled=bool(lead.start.get("compiled")),
             reserved_mib=max((point["reserved_mib"] for point in with_card), default=None),
             torch=str(lead.start.get("torch", "")),
+            saves_to=tuple(sorted({folder for point in newest for folder in point.get("saves_to", ())})),
             alloc_retries=sum(point["alloc_retries"] for point in with_card) if with_card else None,
         )
 

@@ -213,6 +213,8 @@ class TrainingCounts:
     """The allocator's peak on the card where it is largest; None without a card."""
     torch: str = ""
     """The version of torch; empty where it is unknown."""
+    saves_to: tuple[str, ...] = ()
+    """The folders into which `torch.save` has saved."""
     alloc_retries: int | None = None
     """How often the allocators of all ranks freed their cache to try again; None without a card."""
 

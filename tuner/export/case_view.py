@@ -278,8 +278,12 @@ class CaseView:
 
     @property
     def default_name(self) -> str:
-        """What people call the config with which the best is compared."""
-        return "your command" if self.record.trainer_name == "command" else "the default"
+        """What people call the config with which the best is compared, with its rung if that is not the best's."""
+        if self.record.trainer_name == "command":
+            return "your command"
+        rung = self.rung(self.default.config) if self.default else None
+        is_of_rung = rung is None or self.best is None or rung == self.rung(self.best.config)
+        return "the default" if is_of_rung else f"the default at {self.record.ladder}={rung}"
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""

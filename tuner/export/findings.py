@@ -215,7 +215,10 @@ def gain_text(row: CaseSummary) -> str:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
     points = f"{row.gain.difference('+.1f')} percentage points from {row.gain.before:.1f}"
-    return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
+    if not row.times_default:
+        return points
+    whose = "" if row.times_default == row.gain.times else " as the default of its rung"
+    return f"{points}, {row.times_default:.2g} times as fast{whose}"
 
 
 def _findings_on_choice(row: CaseSummary) -> Iterator[CaseFinding]:

@@ -42,11 +42,16 @@ class PlannedRecording(NamedTuple):
 def recording_bench(bench: Workbench) -> Workbench:
     """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    The probes have a folder of their own. A table holds every metric, and the series of one objective: the first
-    objective of the study.
+    The probes have a folder and, in a database that others share, a study of their own. A table holds every metric, and
+    the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
-        update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
+        update={
+            "name": f"{bench.spec.name}-record",
+            "pruner": PrunerSpec(name="none"),
+            "constraints": {},
+            "objective": bench.spec.objectives[0],
+        }
     )
     return replace(bench, spec=spec, folder=bench.folder / "record")
 

@@ -351,11 +351,6 @@ def retry(history: History, _price: Price) -> Choice | None:
     return Choice(config=dict(failed.config), aim=Aim.RETRY, origin=failed.origin)
 
 
-def unconfirmed(history: History, _price: Price) -> Config | None:
-    """Return the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
-    return history.unconfirmed()
-
-
 def confirmation(config: Config) -> Choice:
     """Return the choice to measure a config again by the trainer's plain command."""
     return Choice(config=config, aim=Aim.CONFIRM, cold=True)
@@ -367,7 +362,7 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Config | None] = unconfirmed
+    confirm: Callable[[History, Price], Config | None] = lambda history, _price: history.unconfirmed()
     """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
     foretells_end: bool = False
     """Whether `Choice.trials_left` is known after some trials; it then includes the probes that `confirm` adds."""

@@ -252,7 +252,8 @@ def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: f
         yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + PRECISE
     turns = "in turns" if len(subjects) > 1 else "again and again"
-    yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
+    ends = f"until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
+    yield f"measured {turns}, {ends}; four runs are made in any case"
 
 
 def report(findings: Findings) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import sys
 import time
 
@@ -33,6 +34,8 @@ class Training:
         """The optimizer steps that the gradient scaler has skipped."""
         self.saves_s = 0.0
         """The seconds that saving has taken."""
+        self.saves_to = []
+        """The folders into which it was saved, each once; 16 at most (chosen)."""
 
 
 training = Training()
@@ -151,6 +154,7 @@ def observations():
         },
         "skipped": training.skipped,
         "saves_s": training.saves_s,
+        "saves_to": training.saves_to,
     }
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats_as_nested_dict()
@@ -220,8 +224,12 @@ def watch_backward(count_pass):
     when_imported("torch.autograd.variable", wrap)
 
 
-def _before_save(*_, **__):
-    """Return the time at which a save begins; record a pause if the process has trained already."""
+def _before_save(obj=None, f=None, *_, **__):
+    """Return the time at which a save to `f` begins; record a pause if the process has trained already."""
+    if isinstance(f, (str, os.PathLike)):
+        folder = os.path.dirname(os.path.abspath(os.fsdecode(f)))
+        if folder not in training.saves_to and len(training.saves_to) < 16:
+            training.saves_to.append(folder)
     if training.steps:
         record_pause()
     return time.monotonic()
