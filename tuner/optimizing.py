@@ -52,7 +52,7 @@ class Search(NamedTuple):
         return f"simulated: {export.in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
-        """Search each case until the budget or the number of finished trials is used up.
+        """Search each case until the budget or the number of finished trials is used up; return how each came out.
 
         The search ends only when the last probes of other workers have ended, too: they may show another best config.
         """

@@ -66,7 +66,7 @@ def test_a_length_that_differs_from_batch_to_batch_is_no_other_sample() -> None:
 
 def test_workers_that_repeat_the_samples_make_another_training() -> None:
     (difference,) = differences(replace(OWN, copies=1), replace(OWN, copies=2))
-    assert (difference.part, difference.own, difference.changed) == ("sample", "1", "2")
+    assert (difference.part, difference.baseline, difference.changed) == ("sample", "1", "2")
     assert not differences(replace(OWN, copies=2), OWN)  # its first steps do not tell yet
 
 

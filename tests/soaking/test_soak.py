@@ -26,7 +26,7 @@ from tuner.tools.soaking.whole_training import ALLOCATORS, WholeTraining
 TOTAL_MIB = 1000.0
 HOURS = 1.0
 TRAINING = WholeTraining(hours=HOURS)
-PROVOKED = WholeTraining(hours=HOURS, provoked=True)
+PROVOKED = WholeTraining(hours=HOURS, meets_peak=True)
 LADDER = {"space": {"num_envs": {"ladder": [64, 60, 56, 52, 48, 40, 32]}}}
 RANDOM = {"search": {"trials": 2, "sampler": "random"}, **LADDER}
 

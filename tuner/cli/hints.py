@@ -25,9 +25,9 @@ from tuner.study import (
     Parameter,
     Value,
     grouped,
-    is_known,
     key_warnings,
     literal_line,
+    study_exists,
     unmatched,
 )
 from tuner.trainers.registry import not_searched
@@ -116,7 +116,7 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
 
     The doubt is the most important reason why a result may be wrong or not the best possible; see `Topic`.
     """
-    yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
+    yield from export.merged_lines((row.case, text) for row in rows if (text := export.session_note(row)))
     known = [(row, finding) for row in rows for finding in export.findings(row)]
     results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.has_none_eligible]
     yield from export.merged_lines((case, str(finding)) for case, finding in results)
@@ -212,7 +212,7 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
     folder = file.parent
     is_kept_in_runs = file.name == STUDY_FILE and folder.parent == runs and bool(folder.name)
     # the folder's name finds the file, and is shorter; but a study file of this name would be found first
-    if is_kept_in_runs and not is_known(folder.name):
+    if is_kept_in_runs and not study_exists(folder.name):
         study = folder.name
     options = {"study": study, "devices": devices, **_database_options(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]

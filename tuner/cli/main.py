@@ -137,9 +137,9 @@ def _deferred(name: str, group: str) -> Deferred:
 
 def _is_study(word: str) -> bool:
     """Return whether a word is the name of a study in `studies/`, and no program has that name."""
-    from tuner.study import is_known  # noqa: PLC0415 - `tuner --help` needs no study
+    from tuner.study import study_exists  # noqa: PLC0415 - `tuner --help` needs no study
 
-    return is_known(word) and shutil.which(word) is None
+    return study_exists(word) and shutil.which(word) is None
 
 
 def _call_for_study(command: str, function: Callable[..., object], /, **options: Any) -> object:

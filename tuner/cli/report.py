@@ -134,11 +134,11 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     """Return the path of the report in the study's folder, after writing it; None where that fails.
 
     No error is raised, because the search is over: why there is no report is printed on `console`. `command`: the words
-    of the command that prints scripts with the best configs; None after a replay, after which nothing can be trained.
+    of the command that prints scripts with the best configs; None where a recorded table has stood in for the trainer.
     """
     study, folder = bench.spec.name, bench.folder
     try:
-        trainable = [case.name for case in chosen_cases(bench, None)]
+        trainable = [case.name for case in chosen_cases(bench)]
         commands_of = partial(lines_to_copy, command, bench)
         return write_report(url, study, folder, trainable=trainable, commands_of=commands_of)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored

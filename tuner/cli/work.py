@@ -68,16 +68,16 @@ Cases = Annotated[
 ]
 
 
-def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") -> Case:
+def one_case(bench: Workbench, cases: Sequence[str] | None, work: str = "this") -> Case:
     """Return the case that `cases` name, or the study's only case.
 
-    Raises StudyError where several are meant; the message says that `what`, such as a race, is about one case.
+    Raises StudyError where several are meant; the message calls the command's work `work`, such as "a race".
     """
     chosen = chosen_cases(bench, cases)
     if len(chosen) != 1:
         known = ", ".join(case.name for case in chosen)
         named = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {named} means {known}; name one with --cases")
+        raise StudyError(f"{work} is about one case, and {named} means {known}; name one with --cases")
     return chosen[0]
 
 
@@ -92,14 +92,14 @@ class SearchedCase(NamedTuple):
 
 
 def searched_case(
-    study: str, cases: Sequence[str] | None, what: str, *, devices: str | None, storage: str | None, runs: Path
+    study: str, cases: Sequence[str] | None, work: str, *, devices: str | None, storage: str | None, runs: Path
 ) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
-    Raises StudyError as `one_case` does, whose message calls the work `what`, and where the case was not searched yet.
+    Raises StudyError as `one_case` does, with `work` in its message, and where the case was not searched yet.
     """
     bench = open_workbench(study, devices=devices, runs=runs)
-    case, url = one_case(bench, cases, what), database_url(storage, bench.folder)
+    case, url = one_case(bench, cases, work), database_url(storage, bench.folder)
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None:
         search = literal_line(["tuner", "optimize", "--study", study, "--cases", case.name])

@@ -235,7 +235,7 @@ def _watched_text(
         say(line)
 
     def limit_with_larger(search: SearchedFlag) -> int | None:
-        """Return the growth limit that a flag will have once `chosen` below has added larger values to it."""
+        """Return the `growth_limit` of a flag once `chosen` below has added larger values to it; None without one."""
         (with_larger,) = with_larger_values([search], watched.uses)
         return growth_limit(with_larger)
 

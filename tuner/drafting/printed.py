@@ -132,7 +132,7 @@ class Output:
     def cause(self) -> str:
         """Why the command ended, as far as its lines show: the exception that began a crash, or else the last line."""
         failure = self.evidence.failure()
-        return failure.detail if failure else self.evidence.last_words()
+        return failure.detail if failure else self.evidence.crash_line()
 
     @property
     def crash(self) -> str | None:

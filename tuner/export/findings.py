@@ -81,7 +81,7 @@ def beside_table(row: CaseSummary) -> list[CaseFinding]:
     learnt, and where best and default were not measured in the same way.
     """
     changes_learning = bool(row.best and row.best.changes_learning)
-    needs_words = row.has_none_eligible or changes_learning or bool(measured_otherwise(row))
+    needs_words = row.has_none_eligible or changes_learning or bool(session_note(row))
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
@@ -154,7 +154,7 @@ def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
     name += f", #{default.trial}"
     if row.gain is None:
         least = f"; the best is probably at least {row.least_gain} times as fast" if row.least_gain else ""
-        why = measured_otherwise(row) or f"it cannot be compared with the best{least}"
+        why = session_note(row) or f"it cannot be compared with the best{least}"
         return f"; {name}, has {with_error(default.value, default.error)}; {why}"
     return _gain_over(name, row, row.gain)
 
@@ -184,7 +184,7 @@ def _values_of_both(gain: BestGain) -> str:
     return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 
 
-def measured_otherwise(row: CaseSummary) -> str:
+def session_note(row: CaseSummary) -> str:
     """Return a sentence where the plain command has not measured both the best and the default; otherwise "".
 
     Values of the plain command and of sessions cannot be compared. The sentence says that the gain is that of sessions,

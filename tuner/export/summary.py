@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain, least_gain, unseen
+from tuner.export.speed_gain import BestGain, gain, least_gain, unmeasured
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing
@@ -115,7 +115,7 @@ def summary(case: CaseView) -> CaseSummary:
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     gained = gain(case)
-    not_seen = unseen(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
+    not_seen = unmeasured(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
     successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ def rounded(name: str, value: Any) -> Any:
     decimals = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}.get(unit)
     if decimals is None:
         return float(f"{value:.6g}")  # of another unit: six significant digits
-    if unit == "1/s" and abs(value) < 0.1:
+    if unit == "1/s" and abs(value) < 1.0:
         return float(f"{value:.3g}")  # a slow training makes 0.0117 iterations/s
     return round(value, decimals) if decimals else round(value)  # without decimals, a whole number without a point
 
@@ -162,7 +163,7 @@ def _comparison_with_default(case: CaseView, standing: Standing) -> Row:
 
 
 def _utc(moment: datetime | None) -> str | None:
-    """Return a moment in UTC as text, to the second."""
+    """Return a moment in UTC as text, to the second; None for None."""
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
 
 
@@ -187,12 +188,10 @@ def _best_columns(study: StudyReader) -> list[str]:
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables
     ranks = range(max([2, *(len(case.record.devices) for case in study.cases)]))
-    average, *maxima = _OF_DEVICE
-    averages = [f"{average}{rank}" for rank in ranks]
-    extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
+    averages, *maxima = [[f"{column}{rank}" for rank in ranks] for column in _OF_DEVICE]
     fixed = [
         *("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s"),
-        *(*averages, "min_avg_util", *extremes, "agent_config", "base_agent", "out_dir"),
+        *(*averages, "min_avg_util", *chain(*maxima), "agent_config", "base_agent", "out_dir"),
     ]
     added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]

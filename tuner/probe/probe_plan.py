@@ -182,8 +182,8 @@ class ProbePlan:
 
         Where the trainer is counted inside, the variables that begin the counting are among them.
         """
-        own = {name: expanded(text, inherited) for name, text in self.env.items()}
-        variables = {**inherited, **own}
+        variables_of_plan = {name: expanded(text, inherited) for name, text in self.env.items()}
+        variables = {**inherited, **variables_of_plan}
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:

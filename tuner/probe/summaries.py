@@ -277,7 +277,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
     """
 
     def busy_pct(part: Window) -> Quantity | None:
-        """Return the share over a part of the window."""
+        """Return the share over a part of the window; None if it is unknown."""
         begin_s, end_s = busy_s.get(part.first.iteration), busy_s.get(part.last.iteration)
         if begin_s is None or end_s is None or part.seconds <= 0:
             return None
@@ -347,9 +347,9 @@ def _mean_with_error(
 def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
-    The error is the root of the sum of three squares (independent errors): the scatter, the edge error, and the
-    difference between the means of the last level and of the whole window. No further iteration reduces the last two.
-    If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
+    The error is the root of the sum of three squares (independent errors): the scatter, the error of the window's
+    edges, and by how much the mean of the last level differs from that of the window. No further iteration reduces the
+    last two. If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
 
     Args:
         mean_of: Returns the mean over a part of the window.
@@ -527,7 +527,7 @@ def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
         return energies_j[place - 1] + (energies_j[place] - energies_j[place - 1]) * share
 
     def power_w(window: Window) -> Quantity | None:
-        """Return the mean power over a window."""
+        """Return the mean power over a window; None without a reading in it."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces:
             begin_s, end_s = max(piece.begin_s, times_s[0]), min(piece.end_s, times_s[-1])

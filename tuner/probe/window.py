@@ -263,7 +263,7 @@ class Window:
             is_long = span_s >= LEAST_SPAN_S and span_s > mark.pause_s
             if is_long and is_whole_round and not comes_with_next and may_cut(mark):
                 cuts.append(place)
-        # the last mark ends the last span, in place of the last cut
+        # the last whole span goes on over what is left behind it, to the last mark
         cuts = [*(cuts[:-1] or [0]), len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(cuts)]
 

@@ -75,7 +75,7 @@ class CaseRecord:
 
     @property
     def trainer_name(self) -> str | None:
-        """The name of the trainer."""
+        """The name of the trainer; None where the record has none."""
         return self.trainer.get("name")
 
     def raises_a_limit_of(self, before: "CaseRecord") -> bool:
@@ -195,7 +195,7 @@ class StudyAttributes:
 
     @property
     def case(self) -> CaseRecord | None:
-        """The record of the case."""
+        """The record of the case; None where there is none."""
         return decode(self._attributes.get(schema.CASE))
 
     @property

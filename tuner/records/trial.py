@@ -64,7 +64,7 @@ class ProbeRecord(ProbeNumbers):
 
     @property
     def measured_on(self) -> str | None:
-        """The identities of the devices that measured the probe."""
+        """The identities of the devices that measured the probe; None where the record has none."""
         return self.host.get(DEVICES)
 
     @property
@@ -174,7 +174,7 @@ class TrialRecord:
 
     @property
     def value(self) -> float | None:
-        """The first objective."""
+        """The first objective; None without a value."""
         return self.values[0] if self.values else None
 
     @property
@@ -221,7 +221,7 @@ class TrialRecord:
 
     @property
     def total_s(self) -> float | None:
-        """The seconds that the probe took."""
+        """The seconds that the probe took; None if unknown."""
         return _number(self.probe.total_s)
 
     @property
@@ -236,12 +236,12 @@ class TrialRecord:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The samples that all ranks made in a second."""
+        """The samples that all ranks made in a second; None if unknown."""
         return _number(self.probe.samples_per_s)
 
     @property
     def memory_share_pct(self) -> float | None:
-        """The largest share of a device's memory in use at its peak, in percent."""
+        """The largest share of a device's memory in use at its peak, in percent; None if unknown."""
         peaks = ((device.mem_peak_mib, device.mem_total_mib) for device in self.probe.devices)
         return of_known(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 

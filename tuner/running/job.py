@@ -131,7 +131,7 @@ def check_case(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.purpose.strategy(space, spec, 0, tuple)  # without trials and similar cases
+        job.purpose.strategy(space, spec, 0, tuple)  # no trials so far, and `tuple` returns no similar cases
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 
@@ -189,8 +189,8 @@ def within_budget(job: Job, budget: Budget) -> Job:
     A simulated probe takes no time, so its length is ignored.
     """
 
-    def begin(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Tell the budget that a probe begins, run it, and say so where the end of the budget has stopped it."""
+    def probe_within_budget(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+        """Return the result of a probe: its failure is `OUT_OF_TIME` where the end of the budget has stopped it."""
         budget.begin()
         result = job.probe(plan, stop)
         is_cut = result.failure == probe.STOPPED and budget.is_over() and not job.interrupted()
@@ -199,7 +199,7 @@ def within_budget(job: Job, budget: Budget) -> Job:
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
     if job.simulated:
         return limited
-    return replace(limited, probe=begin, has_time=budget.has_time_for, left_s=budget.left_s)
+    return replace(limited, probe=probe_within_budget, has_time=budget.has_time_for, left_s=budget.left_s)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Probing:
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def measure(self, trial: OwnTrial) -> StoredProbe:
-        """Probe the config of a trial, unless it is certain to fail; store the result, and return it."""
+        """Probe the config of a trial in its slot, unless it is certain to fail; store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
@@ -177,8 +177,8 @@ class Probing:
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
-        own, changed = self._own_training.signature, result.training.signature
-        changes = differences(own, changed, free=frozenset(PARTS) - keeps)
+        baseline, changed = self._own_training.signature, result.training.signature
+        changes = differences(baseline, changed, free=frozenset(PARTS) - keeps)
         return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
@@ -266,11 +266,11 @@ class Probing:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         # only speeds, which have no largest value, are compared with the user's own config
-        own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
+        baseline = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
+        # a foretold end is counted with the readings that compare with the baseline; those after a target come on top
         target = self._job.target(self._spec)
         are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
-        if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
+        if self._job.purpose.configs_compete and not are_counted and baseline and history.to_compare(baseline):
             confirmation_s += max(usual_s, confirmation_s)
         workers = history.running + 1  # this process, and those that run a trial
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
@@ -296,6 +296,7 @@ class Probing:
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
             self._study.beat(trial)
             show(newest)
+            # the first steps show what is trained: before all of them are made, nothing is compared
             is_early = so_far is not None and so_far.training is not None and so_far.training.is_early
             if so_far and not is_early and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)

@@ -231,7 +231,7 @@ class Workbench:
 
 
 def open_source(spec: study.StudySpec) -> DeviceSource:
-    """Open the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
+    """Open and return the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
     if spec.slurm.nodes > 1:
         return open_nodes(spec)
     return open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
@@ -275,7 +275,7 @@ def open_workbench(
     )
 
 
-def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None = None) -> list[study.Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     return study.select(bench.trainer.cases(), study.globs_of(cases or ()) or bench.spec.cases)
 

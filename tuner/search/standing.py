@@ -91,7 +91,7 @@ class Standing:
 
     @property
     def widened_speed_error(self) -> float | None:
-        """The standard error of `samples_per_s` to print: see `widened_error`."""
+        """The standard error of `samples_per_s` to print; None if unknown. See `widened_error`."""
         return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
 
     @property
@@ -111,12 +111,12 @@ class Standing:
 
     @property
     def memory_share_pct(self) -> float | None:
-        """The largest share of a device's memory in use, in percent."""
+        """The largest share of a device's memory in use, in percent; None if unknown."""
         return of_known(max, [trial.memory_share_pct for trial in self.trials])
 
     @property
     def sm_pct(self) -> float | None:
-        """The mean share of active multiprocessors, in percent."""
+        """The mean share of active multiprocessors, in percent; None if unknown."""
         return of_known(fmean, [trial.probe.metrics.get("min_avg_sm") for trial in self.trials])
 
 
@@ -607,7 +607,7 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
 def _changed_alone(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return a sentence if the speed of one config changed for good, and the other's trials were too short to show it.
 
-    Each config is given by its trials. A change by less than a factor of 1.5 does not count.
+    Each config is given by its trials. A change by less than a factor of 1.5 does not count; None without one.
     """
     for trials, rivals in ((first, second), (second, first)):
         for trial in trials:
@@ -622,17 +622,18 @@ def _changed_alone(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) 
     return None
 
 
-def least_times(best: Standing, own: Standing) -> float | None:
-    """Return how many times as fast as `own` the best probably is at least; None where that is unknown.
+def least_times(best: Standing, baseline: Standing) -> float | None:
+    """Return how many times as fast as `baseline` the best probably is at least; None where that is unknown.
 
-    Other programs only slow a training down. So the best is at least as fast as its slowest reading, and `own` at most
-    as fast as its fastest reading would be without the waits for processors that others used. Both have `SURE` standard
-    errors. The ratio is unknown if only one of the two has shown a change of speed, or if sessions measured only one.
+    Other programs only slow a training down. So the best is at least as fast as its slowest reading, and `baseline` at
+    most as fast as its fastest reading would be without the waits for processors that others used. Both have `SURE`
+    standard errors. The ratio is unknown if only one of the two has shown a change of speed, or if sessions
+    measured only one.
     """
-    if best.is_warm != own.is_warm or _changed_alone(best.trials, own.trials):
+    if best.is_warm != baseline.is_warm or _changed_alone(best.trials, baseline.trials):
         return None
     slow = [_speed_apart(trial, -SURE) for trial in best.trials]
-    fast = [_speed_apart(trial, SURE, with_waits=False) for trial in own.trials]
+    fast = [_speed_apart(trial, SURE, with_waits=False) for trial in baseline.trials]
     least, most = (of_known(pick, speeds) for pick, speeds in ((min, slow), (max, fast)))
     return None if None in [*slow, *fast] or least is None or not most else least / most
 

@@ -170,8 +170,8 @@ class _LiveProbe:
     incumbent: float | None
     """The best mean so far, which the probe must beat; None where there is none yet."""
 
-    def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
-        """Return whether an objective is known well enough after `more` further iterations like those so far.
+    def known_after(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
+        """Return whether an objective will be known well enough after `more` further iterations like those so far.
 
         It is once its standard error is at most `factor` times the target error of the study, or once its value is
         clearly below the incumbent.
@@ -203,7 +203,7 @@ class _LiveProbe:
         is_short = iterations + more + self.limits.warmup_iterations < self.limits.min_iterations
         if is_short or window_s < self.limits.window_seconds:
             return False
-        return all(self.is_known(objective, more=more) for objective in objectives)
+        return all(self.known_after(objective, more=more) for objective in objectives)
 
     def is_usable(self, objective: str) -> bool:
         """Return whether the value of an objective is good enough for a probe to end after its usual iterations.
@@ -227,7 +227,7 @@ class _LiveProbe:
         # 3
         is_long = window_s >= max(30.0, start_up_s)
         factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
-        return self.is_known(objective, more=1, factor=factor)
+        return self.known_after(objective, more=1, factor=factor)
 
 
 def next_answer(

@@ -170,24 +170,24 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     return min(choice.expected_s, usual_s)
 
 
-def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
+def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, baseline: Config | None) -> bool:
     """Return whether enough time is left after a probe to confirm the result: to measure own config and best again.
 
     The answer is always yes before `FIRST_TRIALS` trials have finished, so that the search can begin, except where a
-    disturbed reading of the own config hides which config is faster: see `History.disturbed_own`.
+    disturbed reading of the own config hides which config is faster: see `History.disturbed_baseline`.
 
     Args:
         choice: The probe.
         history: What the study has probed so far.
         left_s: The seconds that are left before the probe.
-        own: The user's own config, if there is one.
+        baseline: The user's own config, if there is one.
     """
     next_s, usual_s = _expected_s(choice, history), history.usual_s
     if next_s is None or usual_s is None:
         return True
     confirmations_s = usual_s + max(usual_s, history.confirmation_s)  # of the own config and the best
     is_enough = left_s >= next_s + confirmations_s
-    return is_enough or (history.finished < FIRST_TRIALS and not (own and history.disturbed_own(own)))
+    return is_enough or (history.finished < FIRST_TRIALS and not (baseline and history.disturbed_baseline(baseline)))
 
 
 Answer = TypeVar("Answer")

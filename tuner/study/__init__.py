@@ -62,7 +62,6 @@ from tuner.study.study_file import (
     complaints,
     find,
     is_fallback_of,
-    is_known,
     key_warnings,
     load,
     names,
@@ -72,6 +71,7 @@ from tuner.study.study_file import (
     open_regular,
     price_of_all,
     read_mapping,
+    study_exists,
     unmatched,
 )
 from tuner.study.variables import escaped, expanded, joined, looked_up, parts

@@ -206,7 +206,7 @@ class CommandTrainer(Trainer):
 
     @property
     def script(self) -> Path | None:
-        """The Python script that the command names."""
+        """The Python script that the command names; None without one."""
         path = script(self._options.command)
         return self.folder / path if path and (self.folder / path).is_file() else None
 

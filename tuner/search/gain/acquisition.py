@@ -400,13 +400,13 @@ class Acquisition:
             predictions: What is expected of each config's value; None for what the usual model expects.
         """
         outlook = self.outlook
-        tie = expected_gain.EQUAL_WITHIN * outlook.scale
+        margin = expected_gain.EQUAL_WITHIN * outlook.scale
         gain = expected_gain.knowledge_gradient(
             *(predictions or outlook.predictions),
             errors,
             outlook.eligible_places,
             ceiling=outlook.goal.ceiling,
-            tie=tie,
+            margin=margin,
         )
         return np.where(outlook.may_probe, gain * chances, 0.0)
 

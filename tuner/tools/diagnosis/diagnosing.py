@@ -266,9 +266,10 @@ def diagnose_journal(path: Path, study: str, given: study_times.Setup | None) ->
 
 
 def record_of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
-    """Return the record of a study in a journal.
+    """Return the record of a study in a journal: when its trials ran, the workers of their data loaders, and `n_jobs`.
 
-    Its `n_jobs`, the threads of Optuna's `optimize`, is the most trials that one process ran at the same time.
+    The workers are the mean of a parameter such as `num_workers`. `n_jobs`, the threads of Optuna's `optimize`, is the
+    most trials that one process ran at the same time.
     """
     workers = [
         float(value)
@@ -302,7 +303,6 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
     if given:
         record = replace(record, setup=given.or_else(record.setup))
     record = study_times.with_estimated_startups(record)
-    record = study_times.with_n_jobs_by_starts(record)
     facts = study_times.gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 

@@ -189,7 +189,7 @@ def watch_backward(count_pass):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
         engine = module.Variable._execution_engine
-        own, sums = engine.run_backward, steady
+        original, sums = engine.run_backward, steady
 
         def run_backward(
             tensors,
@@ -212,9 +212,11 @@ def watch_backward(count_pass):
                     if training.steps < LOSS_STEPS:
                         _note_loss(tensors, grad_tensors)
                     count_pass()
-            # by their order, because to pass them on by name makes dictionaries
+            # by their order, because names become dictionaries; `new` are those of a later torch
             given = tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad
-            return own(*given, **new) if new else own(*given)
+            if not new:
+                return original(*given)
+            return original(*given[:5], allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad, **new)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
@@ -248,13 +250,13 @@ def _note_autocast(context):
 
 def _wrap_autocast(module):
     """Note in which types autocast computes in the first steps."""
-    own = module.autocast.__enter__
+    original = module.autocast.__enter__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def enter(self):
         if training.steps <= LOSS_STEPS:
             _note_autocast(self)
-        return own(self)
+        return original(self)
 
     module.autocast.__enter__ = enter
 

@@ -119,22 +119,22 @@ def mark_typed(options, words):
                 by_name[name]["typed"] = True
 
 
-def option(names, value, switch=False, off=(), choices=None, typed=False):
+def option(names, value, may_lack_value=False, negatives=(), choices=None, typed=False):
     """Return a parser's option as a dictionary, as the tuner gets it.
 
     Args:
         names: its spellings, such as `--amp`.
         value: the value in force.
-        switch: whether it may stand without a value.
-        off: the spellings that switch it off, such as `--no-amp`.
+        may_lack_value: whether it may stand without a value.
+        negatives: the spellings that switch it off, such as `--no-amp`.
         choices: the only values that it may have; None for any.
         typed: whether the command line names it.
     """
     choices = _plain_choices(choices)
     return {
         "names": list(names),
-        "switch": bool(switch),
-        "off": list(off),
+        "switch": bool(may_lack_value),
+        "off": list(negatives),
         "choices": choices,
         "value": plain(value, choices),
         "typed": typed,
