@@ -267,15 +267,14 @@ def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe
 
 @pytest.mark.parametrize(
     "command",
-    [("optimize", "--runs"), ("recover", "--runs"), ("record", "--runs"), ("record", "--out")],
-    ids=" ".join,
+    ["optimize", "recover", "record"],
 )
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_probe(
-    tuner: Tuner, tmp_path: Path, command: tuple[str, str]
+    tuner: Tuner, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "taken").write_text("a file")
     elsewhere = f"sqlite:///{tmp_path / 'study.db'}"
-    answer = tuner(command[0], "--study", study_file(tmp_path), "--storage", elsewhere, command[1], "taken/here")
+    answer = tuner(command, "--study", study_file(tmp_path), "--storage", elsewhere, "--runs", "taken/here")
     refused(answer, f"cannot write {tmp_path / 'taken/here'}", "Not a directory", "choose another folder")
     assert answer[1] == ""
     assert not (tmp_path / "study.db").exists()

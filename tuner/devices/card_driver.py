@@ -113,7 +113,7 @@ class Driver:
             raise DeviceError(f"the {self.MAKER} driver does not start {why}; {self.LOOK}") from failed
 
     def _code(self, error: Any) -> int | None:
-        """Return the number of an error of the library."""
+        """Return the number of an error of the library; None for any other error."""
         raise NotImplementedError
 
     def ask(

@@ -235,6 +235,8 @@ def first_run(
             way = f"write `python {program}` where Python starts it"
         elif (trainer.folder / program).is_file():
             way = f"the file may not be executed: `chmod +x {program}`"
+        elif {"&&", ";", "|"} & {*drafted.command.words}:
+            way = "no shell runs the command; write `bash -c '…'`"
         raise TrainerError(f"no program {program} is found; {way}")
     if missing := missing_script(drafted.command.words, trainer.folder):
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
@@ -250,7 +252,7 @@ def first_run(
             recorder=probe.SamplingRecorder(source, clock, spec.probe.sample_seconds),
             clock=clock,
             limit_s=limit_s,
-            likely_presets=drafted.likely_presets,
+            likely_presets=drafted.command.presets,
             changes=drafted.template.changes,
             check=check,
         ),

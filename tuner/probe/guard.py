@@ -146,7 +146,7 @@ class Descendants:
             return False
 
     def named(self) -> str:
-        """Name the processes that are left."""
+        """Return the names of the processes that are left."""
         return named(os.getpid())
 
 
@@ -183,7 +183,7 @@ def identity(pid: int) -> str:
 
 
 def named(root: int) -> str:
-    """Name the processes below `root` with their states (proc(5)); no signal reaches a process in state D."""
+    """Return the processes below `root` in words, with their states (proc(5)); no signal reaches one in state D."""
     return ", ".join(f"pid {pid} (state {fields[STATE]})" for pid, fields in descendants(root).items())
 
 

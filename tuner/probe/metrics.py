@@ -115,12 +115,12 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def value(result: ProbeResult, objective: str) -> float | None:
-    """Return the objective's value in a result. Raises KeyError for a name that is not in the table."""
+    """Return the objective's value in a result; None if it is unknown. Raises KeyError for a name outside the table."""
     return _BY_NAME[objective].value_of(result)
 
 
 def error(result: ProbeResult, objective: str) -> float | None:
-    """Return the standard error of the objective's value in a result, in the objective's unit."""
+    """Return the standard error of the objective's value in a result, in its unit; None if it is unknown."""
     error_of = _BY_NAME[objective].error_of
     return error_of(result) if error_of else None
 

@@ -169,7 +169,7 @@ class SessionRun:
         return lines
 
     def exit_code(self) -> int | None:
-        """Return 0 once the run is done. A trainer that exits earlier has failed, whatever its exit code says."""
+        """Return 0 once the run is done; None before. A trainer that exits earlier has failed: its code is never 0."""
         if self._is_done:
             return 0
         code = self._session.process.exit_code()

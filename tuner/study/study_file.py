@@ -301,7 +301,7 @@ def find(study: str) -> Path:
     return file
 
 
-def is_known(study: str) -> bool:
+def study_exists(study: str) -> bool:
     """Return whether a study of this name exists: the user's, or one of the package."""
     return _known_file(study) is not None
 

@@ -76,11 +76,11 @@ class RepeatedConfig:
         return min((probe.of_known(fmean, waits_pct) or 0.0) / 100.0, 0.9)
 
 
-def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
+def subjects(view: CaseView, baseline: Config | None) -> list[RepeatedConfig]:
     """Return the configs of a case to measure again: the one that the best is compared with, and then the best.
 
-    The former is left out if the study has not measured it. `own`: the person's own config, which the best is compared
-    with; None for a study that has a default config.
+    The former is left out if the study has not measured it. `baseline`: the person's own config, which the best is
+    compared with; None for a study that has a default config.
 
     Raises StudyError where the study has no best, where only sessions have measured it, and where speeds are unknown.
     """
@@ -93,8 +93,8 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     if metric == probe.SAMPLES_PER_S and not best.samples_per_s:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch_key: standing for standing in view.configs if not standing.is_warm}
-    base = measured.get(launch_digest(own)) if own else view.default
-    name = "your command" if own else "the default"
+    base = measured.get(launch_digest(baseline)) if baseline else view.default
+    name = "your command" if baseline else "the default"
     repeated = partial(RepeatedConfig, metric=metric)
     if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
         return [repeated(name="the best", in_study=best)]
@@ -252,7 +252,8 @@ def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: f
         yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + PRECISE
     turns = "in turns" if len(subjects) > 1 else "again and again"
-    yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
+    ends = f"until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
+    yield f"measured {turns}, {ends}; four runs are made in any case"
 
 
 def report(findings: Findings) -> Iterator[str]:

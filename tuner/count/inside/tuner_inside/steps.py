@@ -118,6 +118,8 @@ def _look_at_step(optimizer):
             steady.begin(*_state.steady_arguments)
         else:
             _begin_to_be_steady(tally, optimizer)
+    else:
+        _state.main.on_other_step()
 
 
 def _begin_to_be_steady(tally, optimizer):
@@ -134,7 +136,7 @@ def _begin_to_be_steady(tally, optimizer):
     forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, batches, *_ = growth
     feed = loaders.last_feed if batches else None
     has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not no_gradient_forwards
-    is_feed_known = not batches or (feed is not None and feed.key is not None)
+    is_feed_known = not batches or (feed is not None and feed.key is not None and not feed.copies.is_comparing())
     can_be_added = (
         has_plain_passes
         and module is not None
