@@ -357,6 +357,16 @@ def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     assert 0 < told["saves_s"] < 60
 
 
+def test_a_smaller_network_that_is_trained_for_long_is_a_pause(counted: Any) -> None:
+    _, records = counted("""
+        train(model)
+        optimizer_of_less = torch.optim.SGD([model.inner.bias], lr=0.01)
+        for _ in range(60):
+            optimizer_of_less.step()
+    """)
+    assert [record["type"] for record in records][-1] == "pause"
+
+
 def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:
     _, records = counted("""
         train(model)
