@@ -403,15 +403,26 @@ def test_another_wrapper_of_the_call_of_all_modules_is_called(counted: Any) -> N
 @pytest.mark.parametrize("compiled", ["torch.compile(model, backend='eager')", "model"])
 def test_a_compiled_module_counts_with_its_graphs_unchanged(counted: Any, compiled: str) -> None:
     output, records = counted(f"""
+        sys.modules["tuner_inside.steps"].RECORD_EVERY_S = 1e9
         module = {compiled}
         if module is model:
             model.compile(backend="eager")
-        train(module)
+        train(module, steps=30)
         counters = torch._dynamo.utils.counters
         print(counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
+        called = []
+        sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name))
+        train(module, steps=3)
+        sys.setprofile(None)
+        print(called.count("training"))  # a compiled module's property
+        module.eval()
+        module(torch.ones(7, 4)).sum().backward()
+        module.train()
+        sys.modules["tuner_inside.steady_steps"].steady.due_s = 0
+        train(module, steps=1)
     """)
-    assert output.split() == ["1", "0"]
-    assert last(records)["rows"] == 5 * 5
+    assert output.split() == ["1", "0", "0"]
+    assert (last(records)["steps"], last(records)["rows"]) == (34, 5 * 33)
 
 
 def test_the_compiler_leaves_the_counting_out_of_a_compiled_step(counted: Any) -> None:

@@ -16,6 +16,7 @@ def test_decimals_follow_the_unit() -> None:
         ("avg_util", 61.2345, "61.23"),
         ("samples_per_s", 193.2149, "193.21"),
         ("iterations_per_s", 0.011734, "0.0117"),
+        ("samples_per_s", 0.11249, "0.112"),
         ("iterations_per_s_se", 0.000412, "0.000412"),
         ("elapsed_s", 61.257, "61.26"),
         ("max_power", 312.345, "312.3"),

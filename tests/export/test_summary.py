@@ -131,6 +131,18 @@ def test_the_default_of_the_nearest_rung_stands_in_for_one_that_was_not_measured
     assert (row.best.trial, row.best.vs_default, row.default.trial, row.default.times) == (2, None, 1, 0.5)
 
 
+@pytest.mark.parametrize(("failure", "is_doubt"), [("missing_dependency", False), ("gpu_busy", False), ("crash", True)])
+def test_a_default_that_fails_later_is_a_doubt_only_where_the_failure_may_be_its_own(
+    database: "FilledDatabase", failure: str, is_doubt: bool
+) -> None:
+    case = database.case("add_pi_plus", defaults=[{"num_envs": 8}])
+    database.add(case, {"num_envs": 8}, utils=(50.0,))
+    database.add(case, {"num_envs": 8, "batch": 2}, utils=(70.0,))
+    database.add(case, {"num_envs": 8}, status=failure)
+    (row,) = StudyReader(connect(database.url), "pi_plus").rows
+    assert (row.gain is None, bool(row.doubts)) == (is_doubt, is_doubt)
+
+
 def test_a_replay_names_its_table(database: "FilledDatabase") -> None:
     database.case("add_pi_plus", trainer={"name": "mimickit", "recorded": "2026-11-22"})
     (row,) = StudyReader(connect(database.url), "pi_plus").rows

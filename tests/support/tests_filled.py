@@ -106,7 +106,6 @@ def _device(rank: int, util_pct: float) -> dict[str, Any]:
     return {
         "device": f"cuda:{rank}",
         "source": "nvml",
-        "window_s": 20.0,
         "util_mean_pct": util_pct,
         "util_max_pct": util_pct + 10,
         "mem_peak_mib": 6097.25,

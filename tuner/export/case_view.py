@@ -230,11 +230,15 @@ class CaseView:
 
     @cached_property
     def failed_again_text(self) -> str | None:
-        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
+        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None.
+
+        A failure counts only where neither the set-up is at fault, such as a missing package, nor a busy machine.
+        """
         if self.default is None:
             return None
+        silent = {kind for kind in FailureKind if kind.blame is Blame.SETUP or kind.says_nothing}  # about the config
         of_default = [trial for trial in self.ended if trial.launch_key == self.default.launch_key]
-        newest = of_default[-1]
+        newest = [trial for trial in of_default if trial.status not in silent][-1]
         if newest.probe.failure is None or not is_failure(newest.status):  # an interruption is no failure
             return None
         return f"#{newest.number} failed with the config of #{of_default[0].number}: {newest.probe.failure.detail}"

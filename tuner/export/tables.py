@@ -44,7 +44,7 @@ def rounded(name: str, value: Any) -> Any:
     decimals = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}.get(unit)
     if decimals is None:
         return float(f"{value:.6g}")  # of another unit: six significant digits
-    if unit == "1/s" and abs(value) < 0.1:
+    if unit == "1/s" and abs(value) < 1.0:
         return float(f"{value:.3g}")  # a slow training makes 0.0117 iterations/s
     return round(value, decimals) if decimals else round(value)  # without decimals, a whole number without a point
 

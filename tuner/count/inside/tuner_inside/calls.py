@@ -59,7 +59,7 @@ def _wrap_class_call(kind):
             if (
                 id(self) == usual.module_id
                 and usual.unlearned_rows is None
-                and usual.attributes["training"] is usual.mode
+                and usual.mode_holder().training is usual.mode
                 and is_grad_enabled()
             ):
                 shape = (args[1] if usual.key is None else kwargs[usual.key]).shape

@@ -6,6 +6,7 @@ into the counts, at each record and before any other call. After five records a 
 a change is noticed.
 """
 
+import weakref
 from collections import namedtuple
 
 USUAL_NAMES = ("mode", "key", "dimension", "dimensions", "feed", "optimizer_id")
@@ -23,22 +24,21 @@ samples of a call that no backward pass has followed, or None."""
 class Steady:
     """What every step of a steady training has in common, and the sums of the steady steps since they began.
 
-    While the training is not steady, `module_id`, `optimizer_id` and `feed` are None: they are equal to nothing.
+    While the training is not steady, `module_id`, `optimizer_id` and `feed` are None: they are equal to nothing. The
+    training mode is that of the module `mode_holder`, a weak reference.
     """
 
     __slots__ = (
-        *(*USUAL_NAMES, *SUM_NAMES, "module_id", "attributes", "most_batches", "unlearned_rows"),
-        *("backwards_at_step", "batches_at_step", "due_s", "_settle"),
+        *(*USUAL_NAMES, *SUM_NAMES, "module_id", "mode_holder", "most_batches", "backwards_at_step", "batches_at_step"),
+        *("unlearned_rows", "due_s", "_settle"),
     )
 
     def __init__(self):
         """Begin before the training is steady."""
-        for name in (*USUAL_NAMES, "module_id", "_settle"):  # nothing is equal to None
+        for name in (*USUAL_NAMES, "module_id", "mode_holder", "_settle"):  # nothing is equal to None
             setattr(self, name, None)
         for name in SUM_NAMES:
             setattr(self, name, 0)
-        self.attributes = {}
-        """The attributes among which the module's training mode is."""
         self.most_batches = 0
         """The batches that the loader may give in steady steps: those of its pass but the last one."""
         self.due_s = 0.0
@@ -58,7 +58,7 @@ class Steady:
             return
         # a compiled module asks the module in it for its mode, by a property that takes microseconds
         holder = getattr(module, "_orig_mod", module) if hasattr(type(module), "training") else module
-        self._settle, self.module_id, self.attributes = settle, id(module), vars(holder)
+        self._settle, self.module_id, self.mode_holder = settle, id(module), weakref.ref(holder)
         for name, value in zip(USUAL_NAMES, usual):
             setattr(self, name, value)
         self.backwards_at_step = self.batches_at_step = 0
@@ -73,7 +73,6 @@ class Steady:
         settle, self._settle = self._settle, None
         if settle is not None:
             self.module_id = self.optimizer_id = self.feed = None
-            self.attributes = {}  # they would keep the module's parameters
             since_step = self.backwards - self.backwards_at_step, self.batches - self.batches_at_step
             unlearned_rows, self.unlearned_rows = self.unlearned_rows, None
             sums = [getattr(self, name) for name in SUM_NAMES]

@@ -212,9 +212,11 @@ def watch_backward(count_pass):
                     if training.steps < LOSS_STEPS:
                         _note_loss(tensors, grad_tensors)
                     count_pass()
-            # by their order, because to pass them on by name makes dictionaries
+            # by their order, because names become dictionaries; `new` are those of a later torch
             given = tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad
-            return original(*given, **new) if new else original(*given)
+            if not new:
+                return original(*given)
+            return original(*given[:5], allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad, **new)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
