@@ -70,9 +70,7 @@ def _wrap_class_call(kind):
             pass
         if not is_usual:
             if type(self) is not kind:  # a derived class, which has a wrapper if one of its modules is watched
-                return (
-                    super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
-                )
+                return own_call(*args, **kwargs) if own_call else super(kind, self).__call__(*args[1:], **kwargs)
             for observer in observers_of(id(self), ()):
                 if not is_compiling():
                     observer.look(self, args[1:], kwargs)

@@ -28,10 +28,8 @@ class Steady:
     training mode is that of the module `mode_holder`, a weak reference.
     """
 
-    __slots__ = (
-        *(*USUAL_NAMES, *SUM_NAMES, "module_id", "mode_holder", "most_batches", "backwards_at_step", "batches_at_step"),
-        *("unlearned_rows", "due_s", "_settle"),
-    )
+    __slots__ = (*USUAL_NAMES, *SUM_NAMES, "module_id", "mode_holder", "backwards_at_step", "batches_at_step")
+    __slots__ += ("most_batches", "unlearned_rows", "due_s", "_settle")
 
     def __init__(self):
         """Begin before the training is steady."""

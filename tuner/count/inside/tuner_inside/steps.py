@@ -168,8 +168,7 @@ def _begin_to_be_steady(tally, optimizer):
             loaders.add_steady(feed, sums)
         _state.equal_steps = -1  # this step did not count in full
 
-    usual = tally.last_mode, *tally.reading, feed, id(optimizer)
-    _state.steady_arguments = settle, tally.input_module, *usual
+    _state.steady_arguments = settle, tally.input_module, tally.last_mode, *tally.reading, feed, id(optimizer)
     _state.full_count_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
     steady.begin(*_state.steady_arguments)
 

@@ -192,14 +192,7 @@ def watch_backward(count_pass):
         original, sums = engine.run_backward, steady
 
         def run_backward(
-            tensors,
-            grad_tensors,
-            keep_graph,
-            create_graph,
-            inputs=(),
-            allow_unreachable=False,
-            accumulate_grad=False,
-            **new,
+            tensors, grad_tensors, keep_graph, create_graph, inputs=(), allow_unreachable=0, accumulate_grad=0, **new
         ):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
             if accumulate_grad:  # else torch.autograd.grad, which trains nothing
