@@ -261,7 +261,7 @@ def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe
 ) -> None:
     assert tuner(*command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
     answer = tuner(*command, "--study", with_another_run(tmp_path, 8, 16))
-    refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
+    refused(answer, "study demo", "/run in", "was started with other settings", "space.num_envs")
     assert "case walk" not in answer[1]
 
 
