@@ -26,7 +26,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     In a fresh clone each process then compiles other files, and finds the rest compiled by the others.
     """
-    gc.set_threshold(20_000, 20, 20)  # most objects of tests live until the end, so that searches find little
+    gc.disable()  # what is imported and collected lives until the end; `pytest_collection_finish` enables it again
+    gc.set_threshold(100_000, 20, 20)  # most objects of tests live until the end, too
     config, name = session.config, os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     if config.args == config.getini("testpaths"):
         here = Path(__file__).parent
@@ -46,3 +47,4 @@ def pytest_collection_finish() -> None:
     The searches took a tenth of the time.
     """
     gc.freeze()
+    gc.enable()

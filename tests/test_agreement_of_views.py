@@ -49,6 +49,7 @@ trials = st.fixed_dictionaries(
         "samples_per_s": st.sampled_from([None, 100.0, 140.0, 400.0]),
         "ineligible": st.sampled_from([None, None, None, "too little memory stayed free"]),
         "beside": st.sampled_from([None, 0, 3]),
+        "delayed": st.sampled_from([None, None, 20.0]),
         "retry": st.booleans(),
     }
 )
@@ -63,6 +64,7 @@ def plain(rung: int, util: float, **facts: Any) -> Told:
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(walk=cases, run=cases)
 @example(walk=[plain(16, 85.0, beside=3), plain(16, 95.0, beside=0)], run=[])
+@example(walk=[plain(16, 95.0), plain(16, 95.0, delayed=20.0)], run=[])
 @example(walk=[plain(8, 97.63, error=0.39), plain(16, 97.60, error=0.32, samples_per_s=190.0)], run=[])
 @example(walk=[plain(8, 95.0, warm=True), plain(8, 80.0), plain(16, 96.0, warm=True, samples_per_s=200.0)], run=[])
 def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk: list[Told], run: list[Told]) -> None:
@@ -146,7 +148,7 @@ def agrees_on_the_best(view: CaseView, best: ConfigRow, facts: CaseFacts, cells:
     assert exported["min_avg_util_se"] == (None if best.error is None else round(best.error, 2))
     assert f"reaches {said} " in verdict(facts)
     (starred,) = (one for one in facts.points if facts.is_best(one))
-    assert (starred.value, starred.error, starred.config) == (best.value, best.error, best.config)
+    assert (starred.value, starred.widened_error, starred.config) == (best.value, best.error, best.config)
     assert [one.trial for one in view.configs if one.launch_key == starred.launch_key] == [best.trial]
 
 

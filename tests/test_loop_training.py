@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 
 from tuner.count import Signature, TrainingCounts
@@ -27,8 +28,13 @@ SIGNATURE = Signature(
 )
 
 
-def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[Quiet, list[Answer]]:
-    """Search a command whose steps have `batch` samples; return the listener, and what stopped its probes."""
+def searched(
+    folder: Path, keeps: Sequence[str], *, asks: bool = True, is_early: bool = False
+) -> tuple[Quiet, list[Answer]]:
+    """Search a command whose steps have `batch` samples; return the listener, and what stopped its probes.
+
+    `is_early`: whether the probes ask before the first steps are over.
+    """
     options = {"command": "train --batch {batch}", "cases": ["walk"], "count": "inside", "keeps": list(keeps)}
     study = spec(
         trainer={"name": "command", "options": options},
@@ -42,7 +48,7 @@ def searched(folder: Path, keeps: Sequence[str], *, asks: bool = True) -> tuple[
         batch = int(plan.config["batch"])
         counts = TrainingCounts(signature=replace(SIGNATURE, samples_per_step=batch), witness="module")
         result = replace(measured(plan, 50.0), samples_per_s=10.0 * batch, samples_per_s_se=0.1, training=counts)
-        answer = stop(result) if asks else Answer(Next.GO)
+        answer = stop(replace(result, training=replace(counts, is_early=is_early))) if asks else Answer(Next.GO)
         answers.append(answer)
         if answer.next is Next.OTHER_TRAINING:
             return replace(result, failure=other_training(answer.reason or ""), samples_per_s=None)
@@ -68,8 +74,10 @@ def test_a_config_of_another_batch_ends_after_its_first_steps_and_is_never_the_b
     assert kinds == {FailureKind.OTHER_TRAINING}
 
 
-def test_a_probe_that_nobody_stopped_is_judged_at_its_end(tmp_path: Path) -> None:
-    searched(tmp_path, ["batch"], asks=False)
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_probe_that_nobody_stopped_is_judged_at_its_end(tmp_path: Path, *, asks: bool) -> None:
+    _, answers = searched(tmp_path, ["batch"], asks=asks, is_early=True)  # an epoch's last batch may be the first seen
+    assert not any(answer.next is Next.OTHER_TRAINING for answer in answers)
     best = view(tmp_path).best
     assert best is not None
     assert best.config == {"batch": 64}

@@ -1,9 +1,10 @@
 """The real prober over a real session: what it keeps open, what it ends, and what it waits for."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,6 +14,7 @@ from typing import ClassVar
 import psutil
 import pytest
 from tests_cli import study_file
+from tests_counts import COUNTED_TRAINING
 from tests_devices import FakeGpu, FakeNvml
 from tests_replays import never, scripted_plan
 from tests_session_peer import PEER
@@ -291,3 +293,17 @@ def test_checkpoints_of_a_command_s_probe_do_not_stay(prober: RealProber, tmp_pa
     code += f"Path({str(table)!r}).write_text('1')"
     prober(replace(plan, argv=(sys.executable, "-c", code), protects_files=True), never)
     assert (saved.exists(), table.exists()) == (False, True)
+
+
+def test_the_user_hears_once_of_saves_where_nothing_is_protected(
+    prober: RealProber, tmp_path: Path, said: list[str]
+) -> None:
+    outside, gone = tmp_path / "models", tmp_path / "gone"
+    outside.mkdir()
+    for number in range(2):
+        plan = scripted_plan(tmp_path / f"project{number}", [Device(name="cpu:0", model="x")], LIMITS)
+        training = replace(COUNTED_TRAINING, saves_to=(str(plan.cwd / "runs"), str(outside), str(gone)))
+        message = json.dumps({"type": "training", "counts": asdict(training)})
+        code = f"open({str(plan.slot.progress)!r}, 'a').write({message + chr(10)!r})"
+        prober(replace(plan, argv=(sys.executable, "-c", code), protects_files=True), never)
+    assert [text.partition(",")[0] for text in said] == [f"the training saves into {outside}"]

@@ -125,7 +125,7 @@ def test_a_recording_goes_on_whatever_the_study_s_pruner_is(tmp_path: Path) -> N
     prober = MadeUp()
     recorded(tmp_path, prober, count=3)
     done = len(prober.results)
-    recorded(tmp_path, prober, chosen=study(pruner={"name": "median", "patience": 7}), count=3)
+    recorded(tmp_path, prober, chosen=study(pruner={"patience": 7}), count=3)
     assert len(prober.results) == done > 0
 
 

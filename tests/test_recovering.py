@@ -68,7 +68,7 @@ def test_a_case_with_a_success_is_left_alone(tmp_path: Path) -> None:
 def test_a_case_in_which_nothing_runs_ends(tmp_path: Path) -> None:
     outcomes, launched = worked(tmp_path, lambda plan, stop: failed(plan, FailureKind.TOO_SLOW))
     assert [outcome.ending for outcome in outcomes] == [Ending.EXHAUSTED, Ending.EXHAUSTED]
-    assert len(launched) == 16
+    assert len(launched) == 18  # the first start of each of the two cases may compile, and is tried once more
 
 
 def test_the_safe_rung_is_the_least_of_the_largest_that_ran(tmp_path: Path) -> None:

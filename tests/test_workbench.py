@@ -106,10 +106,7 @@ def test_overrides_change_the_space_of_their_cases(tmp_path: Path) -> None:
     assert (bench.space_for(WALK).values("num_envs"), bench.space_for(RUN).values("num_envs")) == ((8, 16), (2,))
 
 
-@pytest.mark.parametrize(
-    ("pruner", "why"),
-    [("hyperband_patient", None), ("hyperband", "the pruner is hyperband"), ("none", "no probe is pruned")],
-)
+@pytest.mark.parametrize(("pruner", "why"), [("hyperband_patient", None), ("none", "no probe is pruned")])
 def test_patience_is_searched_only_where_the_pruner_has_it(tmp_path: Path, pruner: str, why: str | None) -> None:
     bench = opened(tmp_path, space=SPACE, pruner={"name": pruner})
     assert ("pruner_patience" in bench.space_for(WALK).names) is (why is None)
@@ -125,7 +122,7 @@ def test_a_parameter_whose_condition_nothing_meets_is_reported(tmp_path: Path) -
 
 
 def test_several_objectives_go_without_a_pruner(tmp_path: Path) -> None:
-    bench = opened(tmp_path, space=SPACE, objective="util,samples_per_s", pruner={"name": "hyperband", "patience": 7})
+    bench = opened(tmp_path, space=SPACE, objective="util,samples_per_s", pruner={"patience": 7})
     spec = bench.spec_for(WALK)
     assert (spec.pruner.name, spec.pruner.patience) == ("none", 7)
     assert bench.space_for(WALK).names == ("num_envs",)

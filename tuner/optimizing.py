@@ -26,7 +26,7 @@ from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
-from tuner.study import Case, Config, StudySpec, Value, value_text
+from tuner.study import Case, Config, StudySpec, Value, key_warnings, value_text
 from tuner.trainers.registry import check_program
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Search(NamedTuple):
         return f"simulated: {export.in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
-        """Search each case until the budget or the number of finished trials is used up.
+        """Search each case until the budget or the number of finished trials is used up; return how each came out.
 
         The search ends only when the last probes of other workers have ended, too: they may show another best config.
         """
@@ -250,11 +250,8 @@ def optimize(
         )
     runs = Path(runs)
     if command:
-        if not isinstance(search, Mapping | None):
-            raise StudyError(f'search is {search!r}; give a dictionary, as in {{"num_workers": [0, 2, 4]}}')
-        searched = [f"{flag}={_listed(flag, values)}" for flag, values in (search or {}).items()]
         wanted = Wanted(
-            search=searched or None,
+            search=_search_options(search) or None,
             name=name,
             devices=devices,
             free_batch=free_batch,
@@ -267,8 +264,10 @@ def optimize(
         devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
+    for line in key_warnings(ready.bench.spec):
+        say(line)
     export.prepare_study(ready.bench.folder)
-    url = database_url(storage, ready.bench.folder)
+    url = database_url(None if ready.simulated else storage, ready.bench.folder)
     lines, budget = EventLines(), Budget(MonotonicClock(), hours)
 
     def listen(event: Event) -> None:
@@ -298,6 +297,13 @@ def _words(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError as error:
         raise StudyError(f"command {line!r}: {error}; close the quote, or give a list of words") from error
+
+
+def _search_options(search: Mapping[str, Sequence[Value] | str] | None) -> list[str]:
+    """Return the flags and their values as the options `--search` list them. Raises StudyError for no dictionary."""
+    if not isinstance(search, Mapping | None):
+        raise StudyError(f'search is {search!r}; give a dictionary, as in {{"num_workers": [0, 2, 4]}}')
+    return [f"{flag}={_listed(flag, values)}" for flag, values in (search or {}).items()]
 
 
 def _listed(flag: str, values: Sequence[Value] | str) -> str:

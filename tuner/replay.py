@@ -57,7 +57,7 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
     def cut(device: probe.DeviceSummary) -> probe.DeviceSummary:
         """Return the summary of a device over the shorter window."""
         energy_j = None if device.energy_j is None else device.energy_j * share
-        return replace(device, window_s=window_s, energy_j=energy_j)
+        return replace(device, energy_j=energy_j)
 
     return replace(
         result,

@@ -60,7 +60,6 @@ def searched() -> dict[str, list[TrialRecord]]:
         used = DeviceSummary(
             device="cuda",
             source="nvml",
-            window_s=1.0,
             util_mean_pct=None,
             mem_peak_mib=float(row["mem_peak_mib"]),
             mem_total_mib=H200_MIB,

@@ -37,7 +37,6 @@ def summary(series: Series, until_s: float, total_mib: float) -> DeviceSummary:
     return DeviceSummary(
         device="d",
         source="s",
-        window_s=1,
         util_mean_pct=None,
         mem_total_mib=total_mib,
         mem_rises=memory_rises(samples, 0.0),

@@ -163,8 +163,8 @@ class _Launch:
         share = self.bytes_of(config) / self.free
         if share > 1.0:
             return FailureKind.GPU_OOM, "", self.start_s if share > 1.3 else self._ready_s(config) + 5.0
-        slow = self._ready_s(config) + _ITERATIONS * self.step_s(config) > LIMITS.max_seconds
-        return (FailureKind.TOO_SLOW, "", LIMITS.max_seconds) if slow else None
+        slow = _ITERATIONS * self.step_s(config) > LIMITS.max_seconds  # without the start
+        return (FailureKind.TOO_SLOW, "", self._ready_s(config) + LIMITS.max_seconds) if slow else None
 
     def bytes_of(self, config: Config) -> float:
         """Return the peak of memory of the fullest card."""
@@ -261,7 +261,6 @@ class _Launch:
         summary = DeviceSummary(
             device="cuda:0",
             source="nvml",
-            window_s=run_s,
             util_mean_pct=None,
             mem_peak_mib=self.peak_mib(config),
             mem_total_mib=self.card.mib,

@@ -165,7 +165,6 @@ class _Drawn:
         summary = DeviceSummary(
             device="cuda:0",
             source="nvml",
-            window_s=run_s - stalls_s,
             util_mean_pct=None,
             mem_peak_mib=mib + self.others_mib,
             mem_total_mib=self.card.mib,
@@ -199,8 +198,8 @@ class _Drawn:
             return FailureKind.GPU_OOM, early_s + 2.0 if share > 1.3 else start_s + min(2.0 * step_s, 30.0)
         if start_s > LIMITS.longest_start_s:
             return FailureKind.TOO_SLOW, LIMITS.longest_start_s
-        if start_s + _ITERATIONS * step_s > LIMITS.max_seconds:
-            return FailureKind.TOO_SLOW, LIMITS.max_seconds
+        if _ITERATIONS * step_s > LIMITS.max_seconds:  # without the start
+            return FailureKind.TOO_SLOW, start_s + LIMITS.max_seconds
         return None, 0.0
 
     def _own_draw(self, *of: object) -> random.Random:

@@ -93,7 +93,6 @@ def _row(surface: Surface, config: Config) -> Recorded:
             DeviceSummary(
                 device="cuda:0",
                 source="nvml",
-                window_s=run_s / 2,
                 util_mean_pct=surface.utilisation(config),
                 util_se_pct=surface.error(config),
                 mem_peak_mib=mib,

@@ -12,7 +12,7 @@ RESULT = ProbeResult(
     window_s=20.0,
     trained_s=80.0,
     iterations=4,
-    devices=(DeviceSummary(device="cuda:0", source="nvml", window_s=20.0, util_mean_pct=90.0, util_se_pct=1.0),),
+    devices=(DeviceSummary(device="cuda:0", source="nvml", util_mean_pct=90.0, util_se_pct=1.0),),
 )
 
 

@@ -255,27 +255,30 @@ def test_an_error_in_a_later_case_comes_below_what_was_measured_before(
     assert not {"wrote", "report:"} & {*at_first[1].split()}
 
 
-@pytest.mark.parametrize("command", [("optimize", "--n-trials", "1"), ("record",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(("optimize", "--n-trials", "1"), "demo"), (("record",), "demo-record")],
+    ids=["optimize", "record"],
+)
 def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe(
-    tuner: Tuner, tmp_path: Path, command: tuple[str, ...]
+    tuner: Tuner, tmp_path: Path, command: tuple[str, ...], name: str
 ) -> None:
     assert tuner(*command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
     answer = tuner(*command, "--study", with_another_run(tmp_path, 8, 16))
-    refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
+    refused(answer, f"study {name}/run", "was started with other settings", "space.num_envs")
     assert "case walk" not in answer[1]
 
 
 @pytest.mark.parametrize(
     "command",
-    [("optimize", "--runs"), ("recover", "--runs"), ("record", "--runs"), ("record", "--out")],
-    ids=" ".join,
+    ["optimize", "recover", "record"],
 )
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_probe(
-    tuner: Tuner, tmp_path: Path, command: tuple[str, str]
+    tuner: Tuner, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "taken").write_text("a file")
     elsewhere = f"sqlite:///{tmp_path / 'study.db'}"
-    answer = tuner(command[0], "--study", study_file(tmp_path), "--storage", elsewhere, command[1], "taken/here")
+    answer = tuner(command, "--study", study_file(tmp_path), "--storage", elsewhere, "--runs", "taken/here")
     refused(answer, f"cannot write {tmp_path / 'taken/here'}", "Not a directory", "choose another folder")
     assert answer[1] == ""
     assert not (tmp_path / "study.db").exists()

@@ -58,7 +58,6 @@ def ended(case: str = "walk", *, left_s: float | None = None) -> ProbeEnded:
         case=case,
         trial=7,
         config={"num_envs": 4096},
-        total_batch=None,
         status="ok",
         values=(61.25,),
         error=0.8,

@@ -96,7 +96,10 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
 def test_status_says_why_a_case_ended_by_itself(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, search={"sampler": "random"})
     tuner("optimize", "--study", study, "--n-trials", 1)
-    assert "walk: nothing left" not in tuner("status", "--study", study)[1]
+    shown = tuner("status", "--study", study_file(tmp_path, search={"sampler": "random"}, cases=["run"]))[1]
+    assert "walk: nothing left" not in shown
+    assert "  the study file no longer selects it: only `--cases walk` resumes it\n" in shown
+    study = study_file(tmp_path, search={"sampler": "random"})
     tuner("optimize", "--study", study, "--n-trials", 9)
     why = "  no further probe pays: every config has been probed or cannot fit"
     shown = tuner("status", "--study", study)[1].splitlines()
@@ -112,8 +115,6 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     assert "The best&#39;s probe over time" in page  # drawn from the probe's own devices.csv
     assert f"<li>cores: {usable_cores()}</li>" in page
     assert "1 of 1 trainable case has a best config." in page
-    tuner("report", "--study", study, "--format", "md")
-    assert "1 of 1 trainable case has a best config." in (tmp_path / "runs/demo/report.md").read_text("utf-8")
     said = tuner("diagnose", "--study", study)[1]
     assert ("duty of the ranks" in said, "--gpu" in said) == (True, False)  # two CPU ranks
     assert re.search(rf"^  cores +{usable_cores()} *$", said, re.MULTILINE)

@@ -191,6 +191,8 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
     facts = facts_of(out)
     assert facts["start-up"] == "40% of all trial time"
     assert facts["complete trials"].startswith("49, 94%")
+    assert facts["waiting for the next batch"] == "0% of the training (mimickit has no data loader)"
+    assert "--loader-workers" not in out
     one = diagnose(connect(OURS), "pi_plus/amp_pi_plus").facts
     assert (one.study, len(one.trials)) == ("pi_plus/amp_pi_plus", 21)
 
@@ -202,7 +204,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
     with opened(f"sqlite:///{file}") as database:
         study, summary = (
             case_study(database),
-            DeviceSummary(device="cuda:0", source="nvml", window_s=10.0, util_mean_pct=30.0),
+            DeviceSummary(device="cuda:0", source="nvml", util_mean_pct=30.0),
         )
         for _ in range(4):
             times = {"start_up_s": 40.0, "total_s": 100.0, "window_s": 50.0}

@@ -13,7 +13,7 @@ from tests_cli import Tuner, study_file
 from tests_loop import bench, bounded, spec
 
 from tuner.cli.hints import introduction
-from tuner.devices.cpu import CpuSource
+from tuner.devices.cpu import CpuSource, usable_cores
 from tuner.probe.guard import GUARD_VARIABLE, identity
 from tuner.study.cases import Case
 
@@ -46,8 +46,9 @@ def test_another_tuner_that_probes_on_the_same_cpu_is_named(tmp_path: Path) -> N
     probe = subprocess.Popen(["/bin/sleep", "60"], env={GUARD_VARIABLE: identity(guard)})
     try:
         with shown.capture() as lines:
-            introduction(shown, desk, CASES, "sqlite://")
+            introduction(shown, desk, CASES, "sqlite://", workers=usable_cores() + 1)
     finally:
         probe.kill()
         probe.wait()
     assert re.search(rf"another tuner probes on this CPU.*\b{psutil.Process(guard).ppid()}\b", lines.get())
+    assert f"{usable_cores() + 1} workers with {len(desk.devices)} rank" in lines.get()

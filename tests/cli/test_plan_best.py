@@ -72,6 +72,14 @@ def test_the_best_is_printed_with_where_it_comes_from_and_without_a_probes_end(t
     assert " --last 4000\n" in tuner("plan", "--study", study)[1]
 
 
+def test_several_workers_end_with_the_command_that_prints_the_best(
+    tuner: Tuner, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/true")  # workers that find nothing left to do
+    code, out, err = tuner("optimize", "--study", study, "--workers", 2)
+    assert (code, err, "--best` prints a script" in " ".join(out.split())) == (0, "", True)
+
+
 def test_a_case_without_a_best_is_left_out_and_named(tuner: Tuner, study: Path) -> None:
     code, out, err = tuner("plan", "--study", study, "--best", "--cases", "*")
     assert (code, err) == (0, "run: left out, because it has no best config yet\n")

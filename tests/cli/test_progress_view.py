@@ -61,11 +61,6 @@ def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
     assert told(result) == "#7 num_envs=32: ok 61.2, 15,000 samples/s (20.0 s)"
 
 
-def test_the_total_batch_stands_beside_the_config(plan: ProbePlan) -> None:
-    result = replace(measured(plan, 61.25), samples_per_s=15000.4, total_batch=4096.0)
-    assert told(result) == "#7 num_envs=32 (total batch 4,096): ok 61.2, 15,000 samples/s (20.0 s)"
-
-
 def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
     line = told(result, leads=True, finished=3, target=24, left_s=210.0)

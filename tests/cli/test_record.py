@@ -38,22 +38,22 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
 
 
 def test_a_recording_and_a_search_do_not_mix(tuner: Tuner, tmp_path: Path) -> None:
-    study = study_file(tmp_path, space=LADDER)
-    tuner("optimize", "--study", study, "--n-trials", 1)
-    _, out, _ = tuner("record", "--study", study, "--configs", 1)
+    study = study_file(tmp_path, space=LADDER, pruner={"name": "none"})
+    shared = ("--study", study, "--storage", f"sqlite:///{tmp_path / 'shared.db'}")
+    tuner("optimize", *shared, "--n-trials", 1)
+    _, out, _ = tuner("record", *shared, "--configs", 1)
     assert "0 of 1 trials done" in out
-    assert (tmp_path / "runs/demo/record.db").exists()
-    _, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
+    _, out, _ = tuner("optimize", *shared, "--n-trials", 1)
     assert "1 of 1 trials done" in out
 
 
-def test_a_sample_goes_on_to_the_grid_in_the_folder_asked_for(tuner: Tuner, tmp_path: Path) -> None:
+def test_a_sample_goes_on_to_the_grid(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, space=LADDER)
-    code, out, _ = tuner("record", "--study", study, "--configs", 1, "--out", "tables")
+    code, out, _ = tuner("record", "--study", study, "--configs", 1)
     assert (code, "walk: 1 config recorded, 0 of 1 left" in out) == (0, True)
-    _, out, _ = tuner("record", "--study", study, "--out", "tables")
+    _, out, _ = tuner("record", "--study", study)
     assert "walk: 3 configs recorded, 0 of 3 left" in out
-    assert json.loads((tmp_path / "tables/walk.json").read_text())["rows"] == 3
+    assert json.loads((tmp_path / "runs/demo/tables/walk.json").read_text())["rows"] == 3
 
 
 def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path) -> None:
@@ -93,8 +93,10 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
         trainer={"name": "command", "options": {"command": "false {num_envs}", "cases": ["z"]}},
         search={"sampler": "tpe"},
     )
-    code, out, err = tuner("optimize", "--study", study, "--replay", table)
+    server = ("--storage", "postgresql+psycopg://me@nowhere/db")  # on which a replay would stand in the study's place
+    code, out, err = tuner("optimize", "--study", study, "--replay", table, *server)
     assert (code, err) == (0, "")
+    assert "walk" in tuner("status", "--study", "demo-replay", *server)[1]
     assert "replaying tables/walk.parquet: 3 configs of walk" in out
     assert "no further probe pays; 3 trials now: every config has been probed" in out
     assert " on 2 device" in out

@@ -28,8 +28,7 @@ EVENTS: list[Event] = [
     study(),
     begun(),
     AutoStarted(case="walk", parameter="num_envs"),
-    AutoFixed(case="walk", parameter="num_envs", values=(64, 128), why=None),
-    AutoFixed(case="walk", parameter="batch_size", values=(64,), why="64, the largest"),
+    AutoFixed(case="walk", parameter="num_envs", values=(64, 128)),
     probe(left_s=60.0),
     running(utilisation=(50.0, 100.0)),
     ended(),
@@ -88,7 +87,7 @@ def test_lines_of_a_team_carry_the_name_of_their_worker() -> None:
     for event in EVENTS:
         screen.show(event, "worker 1")
     assert file.getvalue().splitlines()[0] == "worker 1: case walk: 2 of 24 trials done"
-    assert file.getvalue().splitlines()[4].startswith("worker 1: #7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8")
+    assert file.getvalue().splitlines()[3].startswith("worker 1: #7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8")
 
 
 def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:

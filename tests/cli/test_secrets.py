@@ -10,6 +10,7 @@ import pytest
 from tests_cli import Tuner, study_file
 
 KEY = "wk-0a1b2c3d4e5f67"
+LAUNCHED = ("--launch", "nccl", "--devices", "cpu:2")
 LEAKS = """
 import json, os, sys
 sys.stderr.write("key " + sys.argv[2][:5])
@@ -170,12 +171,12 @@ def test_a_typed_key_is_warned_of_and_at_no_moment_readable_for_others(
 
 def test_a_study_without_a_key_has_the_mode_of_other_new_files(tuner: Tuner, tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
-    assert tuner("init", "--preset", "sb3", "--name", "mine")[0] == 0
+    assert tuner("init", *LAUNCHED, "--name", "mine", "--", "torchrun", "gpt.py")[0] == 0
     assert (tmp_path / "studies/mine.yaml").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_what_is_no_file_is_not_replaced(tuner: Tuner, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
-    code, _, err = tuner("init", "--preset", "sb3", "--out", "pipe.yaml", "--force")
+    code, _, err = tuner("init", *LAUNCHED, "--out", "pipe.yaml", "--force", "--", "torchrun", "gpt.py")
     assert (code, "pipe.yaml: it is no file" in err) == (2, True)
     assert (tmp_path / "pipe.yaml").is_fifo()

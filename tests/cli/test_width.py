@@ -59,7 +59,7 @@ def test_the_line_of_a_trial_is_wrapped_between_words(
     if kind == "terminal":
         monkeypatch.setenv("FORCE_COLOR", "1")
     notes = ("not eligible as best, the memory has 3.1 % left, and 5 % are required for a training of many hours",)
-    event = replace(ended(), config=CONFIG, total_batch=1048576.0, notes=notes, origin="deepmimic_pi_plus_ppo")
+    event = replace(ended(), config=CONFIG, notes=notes, origin="deepmimic_pi_plus_ppo")
     screen = open_screen(open_console())
     screen.show(event)
     screen.show(event, "worker 1")
@@ -67,7 +67,7 @@ def test_the_line_of_a_trial_is_wrapped_between_words(
     shown = capsys.readouterr().out
     fit(shown)
     words = " ".join(" ".join(lines(shown)).split())
-    assert all(f"{name}={str(value).lower()} " in words for name, value in CONFIG.items() if name != "agent_variant")
+    assert all(f"{name}={str(value).lower()}" in words for name, value in CONFIG.items() if name != "agent_variant")
     assert "61.2 ± 0.8" in shown  # in one line
 
 

@@ -29,7 +29,8 @@ ARGPARSE = """
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--max-tokens", type=int, default=4096)
     parser.add_argument("--api-token", default="4096")
-    parser.add_argument("--api-key", type=int, default=4096)
+    parser.add_argument("--api-key", type=int, default=40964096)
+    parser.add_argument("--d-key", type=int, default=64)
     parser.set_defaults(lr=0.5)
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("fit").add_argument("--workers", type=int, default=2)
@@ -161,7 +162,7 @@ def test_argparse_tells_each_option_with_the_value_in_force_and_whether_it_was_t
     options = flags(told(tmp_path, ARGPARSE, *words))
     assert list(options) == [
         *("--batch-size", "--lr", "--compile", "--shuffle", "--amp", "--mode", "--sizes"),
-        *("--max-tokens", "--api-token", "--api-key", "--workers"),
+        *("--max-tokens", "--api-token", "--api-key", "--d-key", "--workers"),
     ]
     size = {"names": ["--batch-size", "-b"], "switch": False, "off": [], "choices": None, "value": 4, "typed": True}
     assert options["--batch-size"] == size
@@ -170,7 +171,9 @@ def test_argparse_tells_each_option_with_the_value_in_force_and_whether_it_was_t
     assert switches == [[True, ["--no-compile"], False], [True, ["--no-shuffle"], True], [True, ["--no_amp"], False]]
     assert of(options["--mode"], "choices", "value", "typed") == [["a", "b"], "b", True]
     assert options["--sizes"]["value"] is None
-    assert [options[name]["value"] for name in ("--max-tokens", "--api-token", "--api-key")] == [4096, None, None]
+    assert [options[name]["value"] for name in ("--max-tokens", "--d-key", "--api-token", "--api-key")] == [
+        *(4096, 64, None, None),
+    ]
     assert of(options["--workers"], "value", "typed") == [3, True]
 
 

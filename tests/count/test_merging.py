@@ -135,6 +135,8 @@ def test_where_steps_have_different_samples_their_mean_is_told() -> None:
     training = merger.training()
     assert training is not None
     assert training.signature.samples_per_step == (100 - 9) / 7
+    assert training.signature.samples_error == pytest.approx(1.633, abs=0.001)  # growths of 7, 9, … 19
+    assert training.signature.samples_in_words == "about 13"
 
 
 def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> None:
@@ -273,3 +275,42 @@ def test_tokens_skipped_steps_and_allocators_are_told() -> None:
     assert training is not None
     assert (training.tokens_per_sample, training.skipped, training.compiled) == (1024, 2, True)
     assert (training.reserved_mib, training.alloc_retries) == (200.0, 3)
+
+
+def test_a_process_that_a_training_process_starts_later_helps_it_and_is_no_rank() -> None:
+    merger = Merger()
+    for process, pid, began_s in (("trainer", 10, 0.1), ("helper", 11, 2.3), ("rank", 12, 0.4)):
+        parents = [1, 10] if pid != 10 else [1]
+        merger.feed(
+            process, {"type": "process", "argv": ["train.py"], "pid": pid, "parents": parents, "began_s": began_s}
+        )
+        merger.feed(process, start())
+        for step in STEPS:
+            merger.feed(process, count(step))
+    assert [process.name for process in merger.trainers] == ["trainer", "rank"]
+
+
+@pytest.mark.parametrize(("step", "optimizer"), [(5, "SGD"), (40, "AdamW")])
+def test_an_optimizer_that_comes_long_after_the_first_steps_is_no_other_training(step: int, optimizer: str) -> None:
+    merger = Merger()
+    merger.feed("process", start())
+    for each in range(1, 60):
+        if each == step:
+            merger.feed("process", start(optimizer="SGD"))
+        merger.feed("process", count(each))
+    list(merger.new_marks())
+    training = merger.training()
+    assert training is not None
+    assert training.signature.optimizer == optimizer
+
+
+def test_the_first_steps_are_over_at_the_twelfth() -> None:
+    for steps, is_early in ((11, True), (12, False)):
+        merger = Merger()
+        merger.feed("process", start())
+        for step in range(1, steps + 1):
+            merger.feed("process", count(step))
+        list(merger.new_marks())
+        training = merger.training()
+        assert training is not None
+        assert training.is_early is is_early

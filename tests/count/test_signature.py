@@ -52,6 +52,13 @@ def test_a_last_batch_another_seed_and_a_split_model_are_the_same_training() -> 
     assert not differences(OWN, replace(OWN, parameters=1010, shapes="xy", is_split=True))
 
 
+def test_batches_that_vary_are_another_batch_only_beyond_their_errors() -> None:
+    varying = replace(OWN, samples_per_step=16.4, samples_error=3.0, normed=16.4)
+    assert not differences(varying, replace(varying, samples_per_step=24.7, samples_error=5.0, normed=24.7))
+    other = replace(varying, samples_per_step=48.0, samples_error=5.0)
+    assert [difference.part for difference in differences(varying, other)] == ["batch"]
+
+
 def test_a_length_that_differs_from_batch_to_batch_is_no_other_sample() -> None:
     assert not differences(OWN, replace(OWN, sample="? int64"))
     assert [found.part for found in differences(OWN, replace(OWN, sample="? float32"))] == ["sample"]
@@ -59,7 +66,7 @@ def test_a_length_that_differs_from_batch_to_batch_is_no_other_sample() -> None:
 
 def test_workers_that_repeat_the_samples_make_another_training() -> None:
     (difference,) = differences(replace(OWN, copies=1), replace(OWN, copies=2))
-    assert (difference.part, difference.own, difference.changed) == ("sample", "1", "2")
+    assert (difference.part, difference.baseline, difference.changed) == ("sample", "1", "2")
     assert not differences(replace(OWN, copies=2), OWN)  # its first steps do not tell yet
 
 

@@ -5,6 +5,7 @@ A training yields the samples of each step of its main optimizer.
 
 import operator
 from collections.abc import Iterator
+from itertools import chain
 from threading import Event, Thread
 from typing import Any
 
@@ -122,6 +123,22 @@ def two_networks() -> Iterator[int]:
 
 def two_networks_and_a_loader() -> Iterator[int]:
     return _adversarial(given for given, _ in DataLoader(TensorDataset(X, Y), 32))
+
+
+def a_critic_that_steps_more_often() -> Iterator[int]:
+    maker, critic = network(8, 8, 64), network(8, 1)
+    makes, criticises = (torch.optim.Adam(one.parameters()) for one in (maker, critic))
+    makes_in_turn = 3
+    loader = DataLoader(TensorDataset(X, Y), 16)
+    for number, (real, _) in enumerate(chain(loader, loader), start=1):
+        with torch.no_grad():
+            made = maker(torch.randn(16, 8))
+        step(criticises, critic(made).mean() - critic(real).mean())
+        if number <= makes_in_turn:
+            yield 16  # the only optimizer so far
+        if number % makes_in_turn == 0:
+            step(makes, -critic(maker(torch.randn(16, 8))).mean())
+            yield 16 * makes_in_turn if number > makes_in_turn else 0
 
 
 def one_network_with_two_optimizers() -> Iterator[int]:

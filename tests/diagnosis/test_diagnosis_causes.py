@@ -15,7 +15,6 @@ from tuner.tools.diagnosis.study_times import (
     TrialTimes,
     gather,
     mean_as_fact,
-    with_n_jobs_by_starts,
 )
 from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
 
@@ -261,21 +260,3 @@ def test_threads_of_one_process_are_a_cause_and_more_trials_are_to_be_processes(
     assert found(*LONG, n_jobs=4, duty_pct=96.0) == []
     more, _ = found(*LONG, n_jobs=4, **MEMORY)
     assert (more.kind, "as processes instead of threads (n_jobs)" in more.change) == (Kind.PARALLEL, True)
-
-
-def test_the_first_starts_tell_threads_from_processes() -> None:
-    for starts_s, n_jobs in [
-        ([0.0, 0.02, 0.05, 0.09], 4),
-        ([0.0, 4.0, 5.0, 9.0], 1),
-        ([0.0] * 4, None),
-        ([0.0, 0.3, 0.6, 0.9], None),
-    ]:
-        trials = [
-            TrialTimes(
-                end=TrialEnd.COMPLETE, began_s=start_s + 500.0 * turn, ended_s=start_s + 500.0 * (turn + 1) - 1e-3
-            )
-            for turn in range(5)
-            for start_s in starts_s
-        ]
-        known = with_n_jobs_by_starts(StudyRecord(study="mine", trials=tuple(trials))).setup.n_jobs
-        assert (known and known.value) == n_jobs

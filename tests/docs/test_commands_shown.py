@@ -29,7 +29,6 @@ RUN = {
     "tuner export --study S": ([], "wrote runs/pi_plus/best_by_case.tsv"),
     "tuner report --study S": ([], "wrote runs/pi_plus/report.html"),
     "tuner report --study pi_plus": ([], "wrote runs/pi_plus/report.html"),
-    "tuner report --study pi_plus --format md": ([], "wrote runs/pi_plus/report.md"),
     "tuner diagnose --study S": ([], "40% of all trial time"),
     "tuner diagnose --study pi_plus": ([], "long start-up"),
     "tuner cases --study S": ([], "deepmimic_pi_plus_ppo"),

@@ -21,7 +21,7 @@ from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
-from tuner.drafting.writing import preset_text, samples_in_words, study_text
+from tuner.drafting.writing import samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device
@@ -29,7 +29,6 @@ from tuner.probe.protocols import OutputLine
 from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec
-from tuner.trainers.presets import PRESETS
 from tuner.trainers.registry import declined_parameters, open_trainer
 from tuner.trainers.typed_command import typed_command
 
@@ -134,7 +133,7 @@ PLAIN = printed([f"step {n} loss 0.{n} samples {64 * n}" for n in range(9)])
 @pytest.mark.parametrize(
     ("asked", "objective"),
     [
-        (("workers=0,2", "compile=True,False", "opt=adam,sgd"), "iterations_per_s"),
+        (("workers=0,2", "compile=True,False", "opt=adam,sgd", "nthread=1,2"), "iterations_per_s"),
         (("workers=0,2", "batch-size=10,20"), "min_avg_util"),
         (("width=64,128",), "min_avg_util"),
     ],
@@ -309,9 +308,8 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
         ("python train.py --bs 64", "bash -euo pipefail -c '{text} | tee log'", True),
         ("python train.py", "bash -c '{text} \"$@\"' train", False),
         ("", "make train", True),
-        ("", "gmake train", True),
-        ("", "env A=1 nice -n 10 make train", True),
-        ("", "timeout 10m nohup make train", True),
+        ("", "env A=1 -u HOME nice -n 10 gmake train", True),
+        ("", "timeout -s KILL 10m nohup taskset 0x3 make -s train", True),
         ("python train.py $1", "{script} {{bs}}", False),
         ('python train.py "$@"', "{script}", False),
         ("while [ $# -gt 0 ]; do shift; done", "bash {script}", False),
@@ -350,12 +348,6 @@ def test_a_start_hangs_that_is_silent_for_longer_than_the_watched_start_explains
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
         typed_command(["A=1"])
-
-
-def test_the_study_of_a_preset_is_accepted() -> None:
-    for name in PRESETS:
-        spec = StudySpec.model_validate(YAML(typ="safe").load(preset_text("made", name)))
-        assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
 
 
 @settings(max_examples=25)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.making import Wanted, make_study
+from tuner.drafting.making import Wanted, make_study, write_study
 from tuner.drafting.writing import origin_line, with_search_options
 from tuner.errors import StudyError, TunerError
 
@@ -47,6 +47,13 @@ trainer:
 space: {batch_size: {choices: [8]}, num_workers: {choices: [1, 0, 2]}}
 """
 TYPED = ["python", "train.py", "-b", "8"]
+
+
+def test_only_a_search_itself_warns_of_a_key(tmp_path: Path) -> None:
+    text, said = MADE.replace("-b {batch_size}", "-b {batch_size} --auth sk-0a1b2c3d4e5f"), list[str]()
+    for to_search in (True, False):
+        write_study(tmp_path / "made.yaml", text, lambda _: None, warn=said.append, to_search=to_search)
+    assert ["looks like a key" in line for line in said] == [False, True]
 
 
 @pytest.fixture

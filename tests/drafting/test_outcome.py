@@ -90,9 +90,11 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
-@pytest.mark.parametrize("failing", [2, 3])
+@pytest.mark.parametrize(
+    ("failing", "detail", "shown"), [(2, "workers  are broken", "workers are broken"), (3, "w" * 201, "w" * 198 + " …")]
+)
 def test_configs_that_failed_are_counted_with_their_kind_and_the_newest_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, detail: str, shown: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     study = spec(
@@ -106,14 +108,14 @@ def test_configs_that_failed_are_counted_with_their_kind_and_the_newest_log(
         plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
         plan.slot.console.touch()
         if int(plan.config["workers"]) >= 6 - 2 * failing:
-            return failed(plan, FailureKind.CRASH, "workers are broken")
+            return failed(plan, FailureKind.CRASH, detail)
         return replace(measured(plan, 50.0), samples_per_s=100.0)
 
     desk = searched_bench(tmp_path, study, probe)
     *before, line = outcome_of(desk, view(tmp_path), ["train", "0"]).lines
     newest = max(trial.number for trial in view(tmp_path).failures)
     log = f"log: demo/probes/walk/{newest:04d}/console.log"
-    assert line == f"{failing} of 3 configs failed, {failing} crash; #{newest}: workers are broken; {log}"
+    assert line == f"{failing} of 3 configs failed, {failing} crash; #{newest}: {shown}; {log}"
     assert any(("each other config failed" if failing == 2 else "no config has run (crash)") in text for text in before)
 
 

@@ -128,6 +128,12 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
     }
 
 
+def test_computing_again_that_is_on_may_be_turned_off() -> None:
+    for name in ("grad-checkpointing", "gradient_checkpointing", "recompute-activations"):
+        flag = Flag(names=(name,), value="True", is_switch=True, off=(f"no-{name}",))
+        assert [*found("train.py", flags=(flag,))] == [f"no-{name}"]
+
+
 def test_environments_that_nobody_typed_are_a_size() -> None:
     flags = (Flag(names=("num-envs",), value="4"), Flag(names=("batch-size",), value="0"))
     (size,) = found("ppo.py --total-timesteps 100", flags=flags, free=True).values()
@@ -221,6 +227,12 @@ def test_a_variable_of_workers_is_the_example() -> None:
     known = Known(words=["train.py"], env={"BATCH": "8", "WORKERS": "0"}, cores=4)
     with pytest.raises(StudyError, match="such as --search WORKERS=0,2,4,8"):
         flags_to_search(known, ())
+
+
+def test_where_no_flag_can_vary_the_time_that_data_cost_is_told() -> None:
+    training = replace(counted(), shares=Shares(data=0.96, evaluation=0.0, saves=0.0), passes=0)
+    with pytest.raises(StudyError, match=r"waits for data 96\.0 % .*variable .* as in NUM_WORKERS=0,2"):
+        flags_to_search(Known(words=["train.py"], cores=4, training=training), ())
 
 
 @pytest.mark.parametrize(("name", "way"), [("batch", r"type \{batch\}"), ("BATCH", "environment, write BATCH=VALUE")])

@@ -120,7 +120,7 @@ def test_a_command_that_ends_at_once_is_named(
         ([], ["printed nothing in 1 min 00 s", "`python -I`", "--seconds 300", "report()"]),
         (
             [OutputLine(t_s=float(n), text="still waiting") for n in range(50)],
-            ["nothing in 50 lines", "still waiting", "--preset"],
+            ["nothing in 50 lines", "still waiting", "report()"],
         ),
     ],
 )

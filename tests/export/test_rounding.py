@@ -16,6 +16,7 @@ def test_decimals_follow_the_unit() -> None:
         ("avg_util", 61.2345, "61.23"),
         ("samples_per_s", 193.2149, "193.21"),
         ("iterations_per_s", 0.011734, "0.0117"),
+        ("samples_per_s", 0.11249, "0.112"),
         ("iterations_per_s_se", 0.000412, "0.000412"),
         ("elapsed_s", 61.257, "61.26"),
         ("max_power", 312.345, "312.3"),
@@ -55,6 +56,8 @@ def test_a_value_has_digits_as_far_as_its_error() -> None:
         (3.1234, 0.0123, "3.12 ± 0.01"),
         (0.4312, 0.0021, "0.431 ± 0.002"),
         (0.4312, None, "0.4"),
+        (12.3, 15.4, "12.3 (at most 43.1)"),
+        (-0.5, 0.7, "-0.5 ± 0.7"),
     ]:
         assert with_error(value, error) == shown
 

@@ -1,23 +1,33 @@
 """Gains and speeds that are told on a busy machine hold within their errors."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from tuner.export.case_view import CaseView
-from tuner.export.speed_gain import gain
+from tuner.export.findings import gain_text
+from tuner.export.speed_gain import doubts, gain
+from tuner.export.summary import summary
 from tuner.probe.metrics import SAMPLES_PER_S
-from tuner.probe.result import DeviceSummary
+from tuner.probe.result import Change, DeviceSummary
 from tuner.records.case_record import CaseRecord
 from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.search.standing import all_measured
+from tuner.study import launch_digest
 
 
-def measured(number: int, config: str, speed: float, delayed: float) -> TrialRecord:
+def measured(
+    number: int, config: str, speed: float, delayed: float | None, others_pct: float | None = None
+) -> TrialRecord:
     """Return a reading of a config whose rank waited for a share `delayed` of the time for a processor."""
-    device = DeviceSummary(device="cpu:0", source="process_cpu", delayed_mean_pct=100.0 * delayed)
+    delayed_pct = None if delayed is None else 100.0 * delayed
+    device = DeviceSummary(
+        device="cpu:0", source="process_cpu", delayed_mean_pct=delayed_pct, others_mean_pct=others_pct
+    )
     error = 0.015 * speed
-    probe = ProbeRecord(digest=config, status="ok", samples_per_s=speed, samples_per_s_se=error, devices=(device,))
+    digest = launch_digest({"x": config})
+    probe = ProbeRecord(digest=digest, status="ok", samples_per_s=speed, samples_per_s_se=error, devices=(device,))
     return TrialRecord(number=number, config={"x": config}, values=(speed,), error=error, probe=probe)
 
 
@@ -49,3 +59,37 @@ def test_two_standard_errors_hold_the_truth_if_all_readings_are_disturbed_alike(
             (abs(gained.times - 10.0) <= 2.0 * gained.error, abs(best.value - 1000.0) <= 2.0 * best.widened_error)
         )
     assert all(sum(told) >= 180 for told in zip(*holds, strict=True))
+
+
+CHANGE = Change(150, 8.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "best", "change", "least"),
+    [
+        # the command's speed, the share of its waits, and the use of other programs; then those of the best
+        ((100.0, 0.5, 95.0), (1000.0, 0.0, 5.0), None, 4.7),  # without waits, the command may be twice as fast
+        ((100.0, 0.0, 5.0), (500.0, 0.5, 95.0), None, 4.7),  # the best may only be faster than it was
+        ((100.0, 0.5, 95.0), (180.0, 0.0, 5.0), None, None),
+        ((100.0, None, 95.0), (1000.0, 0.0, 5.0), None, None),  # how long the command waited is unknown
+        ((100.0, 0.95, 95.0), (9000.0, 0.0, 5.0), None, None),  # it hardly ran
+        ((100.0, 0.5, 95.0), (1000.0, 0.0, 5.0), CHANGE, None),  # only the best ran so long that it changed
+    ],
+)
+def test_a_large_gain_beside_busy_programs_is_told_by_its_lower_bound(
+    own: tuple[float, float | None, float],
+    best: tuple[float, float, float],
+    change: Change | None,
+    least: float | None,
+) -> None:
+    of_best = measured(1, "best", *best)
+    of_best = replace(of_best, probe=replace(of_best.probe, change=change))
+    record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"},), trainer={"name": "command"})
+    view = CaseView(name="walk", record=record, trials=[measured(0, "own", *own), of_best])
+    row, doubt = summary(view), next(doubts(view, view.default))
+    assert row.gain is None
+    assert row.least_gain == least
+    assert gain_text(row) == (f"at least {least} times" if least else "unknown")
+    assert doubt.startswith(
+        f"the gain is unknown, probably at least {least} times: " if least else "the gain is unknown: "
+    )

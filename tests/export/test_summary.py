@@ -113,7 +113,7 @@ def test_a_config_measured_beside_others_and_alone_has_one_mean_everywhere(datab
     """Earlier versions counted the probes beside a probe; the count is ignored."""
     case = database.case("add_pi_plus")
     for util, beside in ((85.0, 3), (95.0, 0)):
-        database.add(case, {"num_envs": 1024}, utils=(util,), beside=beside, total_batch=64.0)
+        database.add(case, {"num_envs": 1024}, utils=(util,), beside=beside)
     (view,) = StudyReader(connect(database.url), "pi_plus").cases
     assert view.best is not None
     assert (view.best.value, view.best.readings, [one.value for one in view.configs]) == (90.0, 2, [90.0])
@@ -129,6 +129,18 @@ def test_the_default_of_the_nearest_rung_stands_in_for_one_that_was_not_measured
     assert row.best is not None
     assert row.default is not None
     assert (row.best.trial, row.best.vs_default, row.default.trial, row.default.times) == (2, None, 1, 0.5)
+
+
+@pytest.mark.parametrize(("failure", "is_doubt"), [("missing_dependency", False), ("gpu_busy", False), ("crash", True)])
+def test_a_default_that_fails_later_is_a_doubt_only_where_the_failure_may_be_its_own(
+    database: "FilledDatabase", failure: str, is_doubt: bool
+) -> None:
+    case = database.case("add_pi_plus", defaults=[{"num_envs": 8}])
+    database.add(case, {"num_envs": 8}, utils=(50.0,))
+    database.add(case, {"num_envs": 8, "batch": 2}, utils=(70.0,))
+    database.add(case, {"num_envs": 8}, status=failure)
+    (row,) = StudyReader(connect(database.url), "pi_plus").rows
+    assert (row.gain is None, bool(row.doubts)) == (is_doubt, is_doubt)
 
 
 def test_a_replay_names_its_table(database: "FilledDatabase") -> None:

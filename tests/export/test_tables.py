@@ -31,7 +31,7 @@ def cells(table: Sheet, row: int = 0) -> dict[str, str]:
 
 
 def test_the_documentation_names_every_column(database: "FilledDatabase") -> None:
-    database.add(database.case("add_pi_plus"), HIUTIL, utils=(61.2, 63.0), beside=1, total_batch=64.0)
+    database.add(database.case("add_pi_plus"), HIUTIL, utils=(61.2, 63.0), beside=1)
     study = reader(database)
     written = [best_by_case(study), method_summary(study), case_manifest(study), all_trials(study)]
     documented = (Path(__file__).parents[2] / "docs/tables.md").read_text(encoding="utf-8")

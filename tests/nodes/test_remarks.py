@@ -19,7 +19,6 @@ def summaries(*means: float | None, error: float = 0.5, kind: str = "cpu") -> li
         DeviceSummary(
             device=f"{kind}:{rank}",
             source="x",
-            window_s=5.0,
             util_mean_pct=mean,
             util_se_pct=error,
             sm_mean_pct=mean,

@@ -213,4 +213,4 @@ def test_no_line_crashes_the_reading_of_failures(lines: list[str]) -> None:
     for line in lines:
         evidence.feed(line, 1.0)
     evidence.failure()
-    evidence.last_words()
+    evidence.crash_line()

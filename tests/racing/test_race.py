@@ -122,7 +122,6 @@ def test_a_run_keeps_no_speed_that_is_unsure(job: Job) -> None:
     runs = Memory()
     raced(replace(job, probe=unsure), runs)
     assert {int(run.config["num_envs"]): run.samples_per_s for run in runs.made} == {64: None, 32: 100, 16: 100, 8: 100}
-    assert {run.iterations_per_s for run in runs.made} == {0.1}
 
 
 def test_a_run_that_trained_long_enough_is_whole_however_short_its_window(job: Job) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tuner.records.case_record import RECORDED, StudyAttributes, comparable, without_margin
-from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, RUNGS, STOPPED
+from tuner.records.schema import CASE, ENDED, IDENTITY, RUNGS, STOPPED
 
 IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
 
@@ -23,12 +23,12 @@ def test_facts_are_read_as_they_were_kept() -> None:
     [
         {},
         {RUNGS: None, ENDED: None, CASE: None},
-        {RUNGS: ["many"], ENDED: 5, STOPPED: 5, CASE: "walk", BATCH: {"size": 3}},
+        {RUNGS: ["many"], ENDED: 5, STOPPED: 5, CASE: "walk"},
     ],
 )
 def test_what_is_missing_or_damaged_is_unknown(attributes: dict[str, Any]) -> None:
     kept = StudyAttributes(attributes)
-    assert [kept.rungs, kept.ended, kept.stopped, kept.identity, kept.case, kept.batch] == [None] * 6
+    assert [kept.rungs, kept.ended, kept.stopped, kept.identity, kept.case] == [None] * 5
 
 
 def test_a_damaged_identity_is_an_empty_one_which_no_setting_equals() -> None:

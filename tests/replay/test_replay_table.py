@@ -204,6 +204,14 @@ def test_a_metric_that_is_newer_than_a_table_is_unknown_in_it(made: "Made", copi
         assert after == before  # without a thin iteration, nothing changes
 
 
+def test_a_fact_of_a_device_that_is_no_longer_kept_is_passed_over(made: "Made", copied: Path) -> None:
+    older = '{"window_s": 2.0, "device": '
+    rewritten(copied, lambda frame: frame.assign(devices=frame["devices"].str.replace('{"device": ', older)))
+    assert [Table.load(copied).find(config) for config in made.table.configs] == [
+        made.table.find(config) for config in made.table.configs
+    ]
+
+
 def test_a_number_that_is_not_finite_is_unknown(copied: Path) -> None:
     rewritten(copied, lambda frame: frame.assign(devices=frame["devices"].str.replace(r"[\d.]+", "NaN", regex=True)))
     table = Table.load(copied)

@@ -21,7 +21,7 @@ def asked(app: WSGIApplication, path: str) -> tuple[str, str]:
 
 def test_the_version_changes_with_each_trial_and_the_page_holds_it(database: FilledDatabase, tmp_path: Path) -> None:
     def page(reader: StudyReader, version: str) -> str:
-        return render(gather(reader, tmp_path), form="html", commands={}, live=version)
+        return render(gather(reader, tmp_path), commands={}, live=version)
 
     app = live_page(lambda: StudyReader(connect(database.url), "pi_plus"), page)
     case = database.case("add_pi_plus")

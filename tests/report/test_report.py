@@ -1,7 +1,6 @@
 """The report of a study: what it says, and that it is one file which fetches nothing."""
 
 import json
-import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +14,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
 from tuner.report.facts import CaseFacts, StudyFacts, explained, gather, headline, result, verdict, when_found
-from tuner.report.page import markdown, render
+from tuner.report.page import render
 from tuner.report.parallel import parallel
 
 
@@ -32,7 +31,7 @@ def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, C
     assert f"#{rival.trial} makes 7.1 times" in verdict(cases["amp_pi_plus"])
 
 
-def test_a_stranger_reads_the_total_batch_what_was_given_up_and_what_is_unconfirmed(
+def test_a_stranger_reads_what_was_given_up_and_what_is_unconfirmed(
     cases: dict[str, CaseFacts],
 ) -> None:
     case = cases["amp_pi_plus"]
@@ -40,7 +39,7 @@ def test_a_stranger_reads_the_total_batch_what_was_given_up_and_what_is_unconfir
     assert best is not None
     row = replace(
         case.summary,
-        best=replace(best, trial=2, value=97.60, error=0.32, total_batch=4096.0),
+        best=replace(best, trial=2, value=97.60, error=0.32),
         instead_of=replace(best, trial=1, value=97.63, error=0.39, times=0.52),
         unconfirmed=replace(best, trial=9, value=98.7, error=0.5),
     )
@@ -48,7 +47,6 @@ def test_a_stranger_reads_the_total_batch_what_was_given_up_and_what_is_unconfir
     assert "97.63 ± 0.39 against 97.60 ± 0.32" in said
     assert "for 1.9 times the samples/s" in said
     assert "unconfirmed: #9 measured 98.70 ± 0.50 in sessions" in said
-    assert " Its total batch is 4,096. " in said
 
 
 def test_a_default_that_was_measured_in_another_way_than_the_best_is_not_subtracted(
@@ -171,13 +169,23 @@ def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
 
 def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study: StudyFacts) -> None:
     command = "tuner plan --study pi_plus --best"
-    page = render(study, form="html", commands={study.cases[0].summary.case: command})
+    page = render(study, commands={study.cases[0].summary.case: command})
     assert result(study.cases[0]).text == "Utilisation +27.2 percentage points"  # the values are those of sessions
     assert result(study.cases[0]).below.startswith(
         "It makes 0.19 times the samples/s of the default. The gain is that of sessions"
     )
     places = [page.index(words) for words in ("Utilisation +27.2", command, ">Copy<", "The best so far", "<h2>Cases")]
     assert places == sorted(places)
+
+
+def test_a_default_of_another_rung_than_the_bests_is_named_with_its_rung(
+    database: FilledDatabase, tmp_path: Path
+) -> None:
+    case = database.case("train", defaults=[{"num_envs": 8}, {"num_envs": 16}])
+    for config, util, speed in (({"num_envs": 8}, 50.0, 10.0), ({"num_envs": 16, "batch": 2}, 60.0, 13.0)):
+        database.add(case, config, utils=(util,), samples_per_s=speed)
+    (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
+    assert "1.3 times the samples/s of the default at num_envs=8. " in result(facts).below
 
 
 def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: FilledDatabase, tmp_path: Path) -> None:
@@ -220,13 +228,13 @@ def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(
 
 
 def test_a_case_whose_best_is_not_the_fastest_has_two_rows(study: StudyFacts) -> None:
-    page = render(study, form="html", commands={})
+    page = render(study, commands={})
     assert page.count('<tr role="row" class="slower">') == len(study.cases)
     assert page.count(">the fastest that trains as the default</span>") == len(study.cases)
 
 
 def test_methods_and_what_is_safe_for_all_cases_are_told(study: StudyFacts) -> None:
-    page = render(study, form="html", commands={})
+    page = render(study, commands={})
     assert "num_envs 6,250 is known to be safe for all cases. No trial failed." in page
     assert [row["method"] for row in study.methods] == ["amp", "deepmimic", "add"]
 
@@ -273,7 +281,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_one_file_with_pictures_that_plotly_knows(study: StudyFacts) -> None:
-    html = render(study, form="html", commands={case.summary.case: "tuner plan" for case in study.cases})
+    html = render(study, commands={case.summary.case: "tuner plan" for case in study.cases})
     page = Page()
     page.feed(html)
     assert page.fetched == []
@@ -315,26 +323,18 @@ def test_a_config_above_the_best_is_explained(cases: dict[str, CaseFacts]) -> No
 
 def test_text_of_a_trainer_stays_text(study: StudyFacts) -> None:
     bad = "<script>alert(1)</script>"
-    page = render(study, form="html", commands={case.summary.case: bad for case in study.cases})
+    page = render(study, commands={case.summary.case: bad for case in study.cases})
     assert bad not in page
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, CaseFacts]) -> None:
-    text = render(study, form="md", commands=dict.fromkeys(cases, "tuner plan --best"))
-    assert all(markdown(verdict(case)) in text for case in study.cases)
-    assert text.index("Utilisation +27.2") < text.index("safe for all cases") < text.index("| case |")
-    assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
-
-
-@pytest.mark.parametrize("form", ["html", "md"])
-def test_a_best_whose_samples_are_too_uncertain_to_be_told_has_a_report(study: StudyFacts, form: str) -> None:
+def test_a_best_whose_samples_are_too_uncertain_to_be_told_has_a_report(study: StudyFacts) -> None:
     first, *rest = study.cases
     assert first.summary.best
     assert first.summary.best.vs_default
     best = replace(first.summary.best, samples_per_s=None)
     cases = (replace(first, summary=replace(first.summary, best=best)), *rest)
-    assert first.summary.case in render(replace(study, cases=cases), form=form, commands={})
+    assert first.summary.case in render(replace(study, cases=cases), commands={})
 
 
 def test_a_study_that_is_not_there_is_named(folder: Path) -> None:

@@ -26,7 +26,7 @@ FULL = Results(
             size=None,
             mode="single",
             gpus=(0,),
-            devices=(DeviceSummary(device="cuda:0", source="nvml", window_s=2.0, util_mean_pct=50.0),),
+            devices=(DeviceSummary(device="cuda:0", source="nvml", util_mean_pct=50.0),),
             failure=FailureKind.GPU_OOM,
             detail="CUDA out of memory",
         ),

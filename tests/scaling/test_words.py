@@ -19,9 +19,7 @@ def said(measured: Results) -> list[str]:
 
 
 def shared(one: Measurement, others_pct: float) -> Measurement:
-    device = DeviceSummary(
-        device="cpu:0", source="busy_share", window_s=2.0, util_mean_pct=50.0, others_mean_pct=others_pct
-    )
+    device = DeviceSummary(device="cpu:0", source="busy_share", util_mean_pct=50.0, others_mean_pct=others_pct)
     return replace(one, devices=(device,))
 
 

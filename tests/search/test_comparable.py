@@ -53,9 +53,7 @@ def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_f
 
 
 def reading(number: int, speed: float, *, others_pct: float | None = 0.0) -> TrialRecord:
-    device = DeviceSummary(
-        device="cpu:0", source="process_cpu", window_s=9.0, util_mean_pct=50.0, others_mean_pct=others_pct
-    )
+    device = DeviceSummary(device="cpu:0", source="process_cpu", util_mean_pct=50.0, others_mean_pct=others_pct)
     return counting(number, samples_per_s=speed, samples_per_s_se=1.0, devices=(device,))
 
 

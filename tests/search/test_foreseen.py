@@ -23,7 +23,6 @@ def trial(
     used = DeviceSummary(
         device="cuda:0",
         source="nvml",
-        window_s=1.0,
         util_mean_pct=50.0,
         mem_peak_mib=fixed_mib + rung * each_mib,
         mem_total_mib=10_000.0,

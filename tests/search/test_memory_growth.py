@@ -25,7 +25,6 @@ def device(mib: list[float]) -> DeviceSummary:
     return DeviceSummary(
         device="cuda:0",
         source="nvml",
-        window_s=1.0,
         util_mean_pct=None,
         mem_total_mib=TOTAL_MIB,
         mem_rises=memory_rises(samples(mib), 0.0),

@@ -37,7 +37,7 @@ def reading(
     config: Config | None = None,
 ) -> TrialRecord:
     """Return a complete trial; `memory` and `delayed` are shares of a device's memory and of the time, in percent."""
-    device = DeviceSummary(device="x", source="y", window_s=1.0, util_mean_pct=None, delayed_mean_pct=delayed)
+    device = DeviceSummary(device="x", source="y", util_mean_pct=None, delayed_mean_pct=delayed)
     devices = (replace(device, mem_peak_mib=memory, mem_total_mib=100.0),)
     probe = ProbeRecord(
         digest=launch, status="ok", warm=warm, samples_per_s=speed, samples_per_s_se=speed_error, devices=devices

@@ -36,9 +36,7 @@ TABLE = {
 
 def result(**changes: Any) -> ProbeResult:
     utils = {"cuda:0": 61.0, "cuda:1": 58.5}
-    devices = tuple(
-        DeviceSummary(device=name, source="nvml", window_s=10.0, util_mean_pct=util) for name, util in utils.items()
-    )
+    devices = tuple(DeviceSummary(device=name, source="nvml", util_mean_pct=util) for name, util in utils.items())
     config = {"num_envs": 64, "agent_variant": "hiutil"}
     known = {"samples_per_s": 900.0, "window_s": 10.0, "devices": devices}
     return ProbeResult(config=config, plan_digest="", started_at="", total_s=20.0, **(known | changes))
@@ -61,11 +59,13 @@ def test_each_failure_has_its_verdict() -> None:
             assert (verdict.constraint is not None) == (kind is FailureKind.GPU_OOM)
 
 
-def test_a_config_that_was_too_slow_beside_other_programs_is_probed_a_second_time() -> None:
+def test_a_config_that_was_too_slow_is_probed_again_after_other_programs_or_a_start_that_may_have_compiled() -> None:
     blank = failed(FailureKind.TOO_SLOW)
     beside = replace(blank, devices=tuple(replace(device, others_mean_pct=86.0) for device in blank.devices))
-    told = [judge(beside, "min_avg_util", attempt=attempt) for attempt in (1, 2)]
-    assert [(one.state, one.retry) for one in told] == [(TrialState.FAIL, True), (TrialState.PRUNED, False)]
+    for slow, is_first in ((beside, False), (blank, True)):
+        told = [judge(slow, "min_avg_util", attempt=attempt, is_first=is_first) for attempt in (1, 2)]
+        assert [(one.state, one.retry) for one in told] == [(TrialState.FAIL, True), (TrialState.PRUNED, False)]
+    assert judge(replace(blank, start_up_s=40.0), "min_avg_util", is_first=True).state == TrialState.PRUNED
 
 
 @pytest.mark.parametrize(("overshoot_mib", "constraint"), [(3072.0, 3.0), (None, 1.0)])

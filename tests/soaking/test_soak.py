@@ -26,7 +26,7 @@ from tuner.tools.soaking.whole_training import ALLOCATORS, WholeTraining
 TOTAL_MIB = 1000.0
 HOURS = 1.0
 TRAINING = WholeTraining(hours=HOURS)
-PROVOKED = WholeTraining(hours=HOURS, provoked=True)
+PROVOKED = WholeTraining(hours=HOURS, meets_peak=True)
 LADDER = {"space": {"num_envs": {"ladder": [64, 60, 56, 52, 48, 40, 32]}}}
 RANDOM = {"search": {"trials": 2, "sampler": "random"}, **LADDER}
 
@@ -36,7 +36,6 @@ def device(mib: float, *, growth_mib: float = 0.0, seconds: float = 600.0) -> De
     return DeviceSummary(
         device="cuda:0",
         source="nvml",
-        window_s=seconds,
         util_mean_pct=50.0,
         mem_peak_mib=rises[-1][1],
         mem_total_mib=TOTAL_MIB,

@@ -32,7 +32,7 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.records.case_record import decode as decode_case
-from tuner.records.schema import BEST_IS, ENDED, LEASE, RUNGS
+from tuner.records.schema import BEST_IS, ENDED, LEASE
 from tuner.records.schema import CASE as KEPT_CASE
 from tuner.records.trial import ProbeRecord
 from tuner.search.trials import typed_trial
@@ -62,8 +62,8 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
         raise AssertionError(f"asked again, after {len(trials)} trials")
 
     assert (study.attributes.rungs, other.attributes.rungs) == (None, None)
-    assert study.fixed_auto_value(RUNGS, lambda trials: (8, len(trials))) == (8, 2)
-    assert other.fixed_auto_value(RUNGS, too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
+    assert study.fixed_rungs(lambda trials: (8, len(trials))) == (8, 2)
+    assert other.fixed_rungs(too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:

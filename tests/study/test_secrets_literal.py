@@ -3,6 +3,7 @@
 from tuner.study.keys import literal_keys, masked_trainer, with_references
 
 KEY = "wk-0a1b2c3d4e5f67"
+ISSUED = "sk-0a1b2c3d4e5f"
 
 
 def test_a_command_is_stored_without_its_keys() -> None:
@@ -12,6 +13,8 @@ def test_a_command_is_stored_without_its_keys() -> None:
         ("train --password 'two words' --x 1", "train --password *** --x 1"),
         (f"train hydra.token={KEY}", "train hydra.token=***"),
         ("train --max_tokens 4096 --pad_token 50256", "train --max_tokens 4096 --pad_token 50256"),
+        (f"train {ISSUED} --auth {ISSUED} --log=wandb:{ISSUED}", "train *** --auth *** --log=wandb:***"),
+        ("train --db postgresql://me:hunter2@host/db", "train --db postgresql://me:***@host/db"),
         ("train --token ${HF_TOKEN} --secret {word}", "train --token ${HF_TOKEN} --secret {word}"),
         ("train --token --fast", "train --token --fast"),
         ("train --key val_loss --monkey 1", "train --key val_loss --monkey 1"),
@@ -26,8 +29,8 @@ def test_a_command_is_stored_without_its_keys() -> None:
 
 
 def test_an_environment_is_stored_without_its_keys() -> None:
-    env = f"A=b HF_TOKEN={KEY} MODE=fast run WANDB_API_KEY=two words OPENAI_KEY={KEY}"
-    stored = "A=b HF_TOKEN=*** MODE=fast run WANDB_API_KEY=*** OPENAI_KEY=***"
+    env = f"A=b HF_TOKEN={KEY} MODE=fast run WANDB_API_KEY=two words OPENAI_KEY={KEY} KEY={ISSUED}"
+    stored = "A=b HF_TOKEN=*** MODE=fast run WANDB_API_KEY=*** OPENAI_KEY=*** KEY=***"
     assert masked_trainer({"env": env}) == {"env": stored}
 
 

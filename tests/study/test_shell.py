@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split, shell_word
+from tuner.study.shell import literal_line, literal_word, quoted, shell_join, shell_split, shell_word
 from tuner.study.variables import escaped, expanded
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
@@ -27,21 +27,14 @@ def given_to_a_program(line: str, environ: Mapping[str, str], shell: str = "bash
 @given(st.lists(TEXTS, min_size=1))
 @example(["", "a  b", "it's", "!x", "=y", "~", "$HOME", "`date`", "\t\n\r", "\x1b[31m", "\u202e", "é", "\\x41\n"])
 @example([UNDECODABLE, "\n'\\n!", "$'x'", "*", "{a,b}", "#", "&", "\xa0"])
-def test_literal_words_come_back_from_a_shell_and_from_their_line(words: Sequence[str]) -> None:
+def test_literal_words_come_back_from_a_shell(words: Sequence[str]) -> None:
     line = literal_line(words)
     assert line.isprintable()
-    assert literal_words(line) == words
     assert given_to_a_program(f"{literal_line(SHOW)} {line}", {}) == words
 
 
 def test_a_literal_is_bare_or_in_single_quotes_where_its_characters_show() -> None:
     assert literal_line(["a-b=1", "a b", "$x", "a\tb"]) == r"a-b=1 'a b' '$x' $'a\tb'"
-
-
-@pytest.mark.parametrize("line", ["a 'b", 'a "b', "$'a"])
-def test_an_unclosed_quote_is_no_line(line: str) -> None:
-    with pytest.raises(ValueError, match="no closing quotation"):
-        literal_words(line)
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

@@ -58,13 +58,6 @@ def test_the_lightning_study_searches_what_feeds_the_cards() -> None:
     assert next(iter(spec.build_space().configs())).keys() == {"batch_size", "num_workers"}
 
 
-def test_the_h200_study_searches_kernels_and_works_out_the_minibatch() -> None:
-    spec = load("h200_reference", {})
-    gpu, cpu = (narrowed(spec, "deepmimic_pi_plus_ppo", device).build_space() for device in ("gpu", "cpu"))
-    assert {"precision", "tf32", "compile"} <= set(gpu.names)
-    assert (gpu.auto_batch, cpu.auto_batch, spec.objective) == ("minibatch", "minibatch", "samples_per_s")
-
-
 def test_all_cases_needs_its_checkout() -> None:
     with pytest.raises(StudyError, match=r"trainer\.root: environment variable MIMICKIT_ROOT is not set"):
         load("all_cases", {})

@@ -90,9 +90,6 @@ def test_a_parameter_has_finitely_many_values() -> None:
         ({"ladder": "auto", "min": 0}, "min"),
         ({"ladder": "auto", "when": {"a": 1}}, "no `when`"),
         ({"ladder": [8], "max": 64}, "only `ladder: auto` allows max"),
-        ({"batch": "auto", "min": 8}, "allows no `min`"),
-        ({"batch": "auto", "when": {"a": 1}}, "allows no `when`"),
-        ({"choices": [8], "samples": 9}, "only `batch: auto` allows samples"),
         ({"choices": [8], "min": 1, "max": 2}, "only `ladder: auto` allows min and max"),
         ({"choices": [1], "when": {"num_envs": {"max": 3}}}, "num_envs"),
     ],
@@ -145,7 +142,6 @@ def test_conditions_in_a_circle_are_named(names: tuple[str, ...]) -> None:
 def test_any_parameter_may_have_an_auto_ladder(name: str) -> None:
     space = study(space={"workers": {"choices": [0, 2]}, name: {"ladder": "auto", "max": 128}}).build_space()
     assert (space.ladder, space.rungs, space.auto_bounds) == (name, (32, 64, 128), (32, 128))
-    assert space.auto_batch is None
     assert space.defaults() == [{"workers": 0, name: rung} for rung in (32, 64, 128)]
 
 
@@ -160,8 +156,7 @@ def test_num_envs_has_the_ladder_unless_another_parameter_is_given_one() -> None
 
 def test_one_parameter_of_a_study_has_the_ladder() -> None:
     refused("num_envs and batch_size have a ladder", "`choices`", space={**LADDER, "batch_size": {"ladder": [1]}})
-    refused("num_envs: write `ladder: auto`", space={"num_envs": "auto"})
-    refused("num_envs and batch_size are auto", space={"num_envs": {"ladder": "auto"}, "batch_size": "auto"})
+    refused("num_envs", "write `{ladder: auto}`, or choices", space={"num_envs": "auto"})
 
 
 def test_num_envs_is_no_range() -> None:

@@ -63,11 +63,13 @@ class FilledDatabase:
         status: str = "ok",
         detail: str = "",
         retry: bool = False,
+        delayed: float | None = None,
         **probe: Any,
     ) -> None:
         """Add a finished probe whose devices were busy `utils` percent, in one transaction.
 
-        `probe` replaces parts of its record. A second objective is samples/s.
+        They waited `delayed` percent of the time for processors that others used. `probe` replaces parts of its record.
+        A second objective is samples/s.
         """
         number = next(self._added)
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
@@ -87,7 +89,7 @@ class FilledDatabase:
             "samples": 524288,
             "samples_per_s": 15000.126,
             "metrics": {"min_avg_util": min(utils), **OTHER_METRICS} if utils else {},
-            "devices": [_device(rank, util) for rank, util in enumerate(utils)],
+            "devices": [{**_device(rank, util), "delayed_mean_pct": delayed} for rank, util in enumerate(utils)],
             "agent_config": "out/agent.yaml",
             "base_agent": "data/agents/ppo.yaml",
             "out_dir": f"runs/pi_plus/{number}",
@@ -104,7 +106,6 @@ def _device(rank: int, util_pct: float) -> dict[str, Any]:
     return {
         "device": f"cuda:{rank}",
         "source": "nvml",
-        "window_s": 20.0,
         "util_mean_pct": util_pct,
         "util_max_pct": util_pct + 10,
         "mem_peak_mib": 6097.25,

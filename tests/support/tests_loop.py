@@ -119,9 +119,7 @@ class Quiet:
 
 
 def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:
-    devices = tuple(
-        DeviceSummary(device=device.name, source="nvml", window_s=10.0, util_mean_pct=util_pct) for device in DEVICES
-    )
+    devices = tuple(DeviceSummary(device=device.name, source="nvml", util_mean_pct=util_pct) for device in DEVICES)
     return ProbeResult(
         config=plan.config,
         plan_digest=plan.digest,
@@ -185,5 +183,5 @@ def best(folder: Path, case: str = "walk", study: str = "demo") -> Standing:
     return found
 
 
-def states(folder: Path) -> dict[str, int]:
-    return dict(Counter(trial.state for trial in reader(folder).trials()))
+def states(folder: Path, study: str = "demo") -> dict[str, int]:
+    return dict(Counter(trial.state for trial in reader(folder, study).trials()))

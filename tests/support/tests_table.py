@@ -148,7 +148,6 @@ def _after(blank: ProbeResult, mean_pct: float, values: list[float]) -> ProbeRes
             DeviceSummary(
                 device=f"cuda:{rank}",
                 source="nvml",
-                window_s=window_s,
                 util_mean_pct=mean_pct + 3.0 * rank,
                 util_se_pct=error_pct,
                 mem_peak_mib=40_000.0,
@@ -186,5 +185,5 @@ def recorded(
         )
         ((_, outcome),) = record_cases(job, [recording])
         assert outcome is not None
-    export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder)
+    export_tables(f"sqlite:///{folder / 'study.db'}", desk.spec.name, folder)
     return outcome, listener

@@ -210,7 +210,6 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
             {"samples_per_iteration": "{lr} * 2"},
             r"samples_per_iteration: lr: in neither command, env nor files; known: .*num_envs",
         ),
-        ({"total_batch": "{lr} * 2"}, r"total_batch: lr: in neither command, env nor files; known: .*num_envs"),
         (
             {"samples_per_iteration": "{ranks} ** 2"},
             r"samples_per_iteration: is no arithmetic.*\(found '\{ranks\} \*\* 2'\)",
@@ -261,14 +260,6 @@ def test_samples_of_an_iteration_are_computed_from_the_config_and_the_ranks(tmp_
     assert plan(source, slot, num_envs=8).progress.samples_per_iteration == samples
     assert warm is not None
     assert warm.progress.samples_per_iteration == samples
-
-
-def test_the_total_batch_is_computed_from_the_config(tmp_path):
-    source, slot = trainer(total_batch="{num_envs} * {ranks}"), make_slot(tmp_path)
-
-    assert plan(source, slot, num_envs=8).total_batch == 8 * len(slot.devices)
-    assert plan(source, slot).total_batch is None
-    assert plan(trainer(), slot, num_envs=8).total_batch is None
 
 
 @pytest.mark.parametrize(

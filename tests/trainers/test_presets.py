@@ -24,6 +24,7 @@ RECORDED = {
     "cleanrl": ("progress/cleanrl.log", [1, 2, 3, 4, 5, 6], [2048, 4096, 6112, 8192, 10240, 12288]),
     "skrl": ("progress/skrl.log", None, None),
     "tqdm": ("progress/skrl.log", None, None),
+    "xgboost": ("progress/xgboost.log", list(range(8)), None),
     "mimickit": ("healthy/ok_cpu2.log", [0, 1, 2], [256, 512, 768]),
 }
 """Preset → what the trainer really printed, and the iterations and samples in it.
@@ -70,7 +71,7 @@ def test_a_study_names_a_preset_and_its_own_variables_win(tmp_path: Path) -> Non
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        TrainerError, match=r"progress 'lightnin' is no preset; known: mimickit, .*skrl; or write a list"
+        TrainerError, match=r"progress 'lightnin' is no preset; known: mimickit, .*xgboost; or write a list"
     ):
         command_trainer(progress="lightnin")
 

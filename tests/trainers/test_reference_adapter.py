@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.study.cases import Case, select
-from tuner.study.space import Value
+from tuner.study.space import Config, Value
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.base import Trainer
 from tuner.trainers.reference.launch_settings import run_config
@@ -81,7 +81,7 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
     assert planned.argv == (
         *(sys.executable, "-m", "tuner.trainers.reference", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
         *("--master-port", "29501", "--num-envs", "64"),
-        *("--hidden-units", "64", "--agent-variant", "hiutil", "--num-workers", "2", "--prefetch-factor", "4"),
+        *("--agent-variant", "hiutil", "--num-workers", "2", "--prefetch-factor", "4"),
         *("--iterations", "6002", "--out-dir", "/runs/probe/train"),
     )
     assert planned.cwd == Path("/runs/probe")
@@ -90,25 +90,17 @@ def test_a_whole_command_on_two_cpu_ranks() -> None:
     assert (planned.base_agent, planned.agent_config) == ("reference/amp.default", "reference/amp.hiutil")
 
 
-def test_gpus_are_named_by_index_and_get_wide_layers() -> None:
+def test_gpus_are_named_by_index() -> None:
     planned = plan({}, devices=GPUS)
     assert planned.argv[planned.argv.index("--devices") + 1 :][:2] == ("cuda:0", "cuda:1")
-    assert argument(planned, "--hidden-units") == "1024"
 
 
 def test_a_run_computes_as_its_config_says() -> None:
-    config = {"precision": "bf16", "tf32": True, "compile": False}
-    planned = plan({**config, "minibatch": 65536}, devices=GPUS)
-    start = planned.argv.index("--minibatch")
-    assert planned.argv[start : planned.argv.index("--iterations")] == (
-        *("--minibatch", "65536", "--precision", "bf16", "--tf32", "true"),
-        *("--compile", "false"),
-    )
+    config: Config = {"update_epochs": 3, "num_workers": 2}
+    planned = plan({**config, "batch_size": 8}, devices=GPUS)
+    start = planned.argv.index("--batch-size")
+    assert planned.argv[start : planned.argv.index("--iterations")] == ("--batch-size", "8", "--num-workers", "2")
     assert warm_plan(config, devices=GPUS).request == {"config": {"num_envs": 64, **config}, "iterations": 6002}
-
-
-def test_the_option_hidden_units_wins_over_the_device() -> None:
-    assert argument(plan({}, devices=GPUS, hidden_units=256), "--hidden-units") == "256"
 
 
 def test_environments_hold_memory_where_the_study_says_so() -> None:
@@ -127,17 +119,12 @@ def test_a_session_is_one_command_with_what_differs_in_the_request() -> None:
     cold, warm = plan(config), warm_plan({**config, "pruner_patience": 3})
     assert warm.argv == (
         *(sys.executable, "-m", "tuner.trainers.reference.serve", "--case", "amp_pi_plus", "--devices", "cpu", "cpu"),
-        *("--master-port", "29501", "--num-envs", "64", "--hidden-units", "64"),
+        *("--master-port", "29501", "--num-envs", "64"),
     )
     assert warm.request == {"config": config, "iterations": 6002}
     assert (cold.request, warm.expected) == (None, ())
     assert (warm.env, warm.agent_config, warm.session_key) == (cold.env, cold.agent_config, cold.session_key)
     assert warm.digest != cold.digest
-
-
-def test_a_session_has_the_width_that_the_study_or_the_device_asks_for() -> None:
-    assert argument(warm_plan({}, devices=GPUS), "--hidden-units") == "1024"
-    assert argument(warm_plan({}, devices=GPUS, hidden_units=256), "--hidden-units") == "256"
 
 
 def test_sessions_are_shared_between_agents_but_not_between_rungs_and_cases() -> None:
@@ -171,11 +158,6 @@ def test_hiutil_bounds_what_the_config_says(epochs: int, batch_size: int) -> Non
         ({"num_envs": "many"}, "whole number above 0 for num_envs, found 'many'"),
         ({"num_workers": -1}, "num_workers -1: .* greater than or equal to 0"),
         ({"prefetch_factor": 4}, "prefetch_factor 4 needs num_workers of at least 1"),
-        ({"precision": "fp8"}, "precision 'fp8': .* 'bf16', 'fp16' or 'fp32'"),
-        ({"compile": 1}, "compile 1: .* boolean"),
-        ({"tf32": True}, "tf32 true: needs a GPU, .* on cpu"),
-        ({"minibatch": 256, "batch_size": 4}, "minibatch 256: batch_size sets the minibatch, too"),
-        ({"minibatch": 256, "agent_variant": "hiutil"}, "minibatch 256: agent_variant hiutil sets the minibatch"),
     ],
 )
 def test_a_value_it_cannot_use_is_named(config: dict[str, Value], message: str) -> None:
@@ -191,16 +173,16 @@ def test_a_case_it_does_not_know_is_named() -> None:
 
 def test_unknown_options_are_named() -> None:
     with pytest.raises(
-        TrainerError, match=r"options\.width: unknown key; known: hidden_units, env_mib\n.*options\.depth: unknown key"
+        TrainerError, match=r"options\.width: unknown key; known: env_mib\n.*options\.depth: unknown key"
     ):
         trainer(width=3, depth=2)
 
 
 def test_an_option_of_the_wrong_kind_is_named() -> None:
-    with pytest.raises(TrainerError, match=r"options\.hidden_units: .* \(found 'wide'\)"):
-        trainer(hidden_units="wide")
+    with pytest.raises(TrainerError, match=r"options\.env_mib: .* \(found 'wide'\)"):
+        trainer(env_mib="wide")
 
 
 def test_the_fingerprint_holds_the_options() -> None:
-    assert trainer(hidden_units=128).fingerprint() == {"name": "reference", "hidden_units": "128"}
+    assert trainer(env_mib=128).fingerprint() == {"name": "reference", "env_mib": "128"}
     assert trainer().fingerprint() == {"name": "reference"}

@@ -26,7 +26,7 @@ from tuner.trainers.trainer_check import make_slot
 pytestmark = pytest.mark.early
 
 CASE = "amp_pi_plus"
-TRAINER = ReferenceTrainer(TrainerSpec(name="reference", options={"hidden_units": 16}))
+TRAINER = ReferenceTrainer(TrainerSpec(name="reference"))
 
 NUM_ENVS = 8
 HEAVY: Config = {"num_envs": NUM_ENVS, "agent_variant": "hiutil"}
@@ -127,7 +127,7 @@ SHOW = "import sys, torch; print(*torch.load(sys.argv[1]), flush=True)"
 
 def small(out_dir: Path, port: int) -> list[str]:
     """Return a command for one rank."""
-    size = ("--hidden-units", "16", "--num-envs", "4", "--iterations", "2", "--devices", "cpu")
+    size = ("--num-envs", "4", "--iterations", "2", "--devices", "cpu")
     return ["tuner.trainers.reference", "--case", CASE, *size, "--master-port", str(port), "--out-dir", str(out_dir)]
 
 

@@ -59,7 +59,7 @@ def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
 def test_a_trainer_says_what_changes_learning(name):
     accepted = open_trainer(SPECS[name]).accepts
 
-    changing = {"agent_variant", "update_epochs", "batch_size", "minibatch"}
+    changing = {"agent_variant", "update_epochs", "batch_size"}
     assert open_trainer(SPECS[name]).learning == accepted & changing
 
 

@@ -161,9 +161,7 @@ def test_waits_for_a_processor_that_explain_a_slowdown_leave_it_unknown(bed: Bed
 
     def waited(result: ProbeResult) -> ProbeResult:
         device = DEVICES[0]
-        summary = DeviceSummary(
-            device=device.name, source="process_cpu", window_s=10.0, util_mean_pct=50.0, delayed_mean_pct=20.0
-        )
+        summary = DeviceSummary(device=device.name, source="process_cpu", util_mean_pct=50.0, delayed_mean_pct=20.0)
         return replace(result, devices=(summary,))
 
     bed.change = waited
@@ -211,7 +209,7 @@ def test_what_is_measured_and_which_settings_have_changed_is_said(bed: Bed) -> N
     work = bed.work()
     lines = list(introduction(work.subjects, 4.0, 0.95))
     assert lines[:2] == ["your command: workers=0", "the best: workers=2"]
-    assert "until 7 % slower would be seen, for up to 4 min" in lines[2]
+    assert "until 7 % slower would be seen, for up to 4 min 00 s; four runs" in lines[2]
     identity = bed.job.bench.identity_for(CASE)
     assert not list(changed_settings(view(bed.folder), identity))
     (line,) = changed_settings(view(bed.folder), {**identity, "iterations": [1, 9]})

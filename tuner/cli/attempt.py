@@ -91,10 +91,10 @@ class _Probed(NamedTuple):
 
 
 def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _Probed:
-    """Probe a config after printing its command, until the probe ends by itself or Ctrl-C interrupts it."""
+    """Print the command of a config, and return what its probe gave until it ended or Ctrl-C interrupted it."""
 
     def run(plan: probe.ProbePlan) -> _Probed:
-        """Print the command of a plan, and run it."""
+        """Print the command of a plan, run it, and return what it gave."""
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as stop_requested, closing(open_prober(bench, console.print)) as prober:

@@ -110,7 +110,7 @@ def _best_cells(config: export.ConfigRow | None, *, has_speed: bool) -> list[str
     mean_of = f" (mean of {config.readings})" if config.readings > 1 else ""
     value = f"{export.with_error(config.value, config.error)}{mean_of}"
     speed = "" if config.samples_per_s is None else export.figure(config.samples_per_s)
-    config_text = export.in_words(config.config, config.total_batch)
+    config_text = export.in_words(config.config)
     return [value, config_text, *([speed] if has_speed else []), f"#{config.trial}"]
 
 

@@ -25,9 +25,9 @@ from tuner.study import (
     Parameter,
     Value,
     grouped,
-    is_known,
     key_warnings,
     literal_line,
+    study_exists,
     unmatched,
 )
 from tuner.trainers.registry import not_searched
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
 
-def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
-    """Print what runs, on which devices, and what is not searched."""
+def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str, workers: int = 1) -> None:
+    """Print what runs, on which devices, and what is not searched. `workers`: how many of this machine probe."""
     for line in (*fallback_lines(bench.spec, bench.requested_study), *key_warnings(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
@@ -47,11 +47,16 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     memory_mib = bench.spec.environment.memory_mib
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
-    from tuner.devices.cpu import CpuSource  # noqa: PLC0415 - it loads psutil, which `tuner status` does without
+    from tuner.devices.cpu import CpuSource, usable_cores  # noqa: PLC0415 - psutil, which `tuner status` does without
 
-    if isinstance(bench.source, CpuSource) and (others := other_tuners()):  # on a card, `obstacles` names the others
-        pids = ", ".join(map(str, others))
-        console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
+    if isinstance(bench.source, CpuSource):  # on a card, `obstacles` names the others
+        if tuner_pids := other_tuners():
+            pids = ", ".join(map(str, tuner_pids))
+            console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
+        if workers > 1 and workers * len(bench.devices) > (cores := usable_cores()):
+            ranks = number_of(len(bench.devices), "rank")
+            problem = f"{workers} workers with {ranks} each share {number_of(cores, 'core')}"
+            console.print(f"{problem}: they slow each other's probes down, and measure too little; use one worker")
     console.print(f"database {shown(url)}")
     if len(bench.spec.objectives) > 1:
         console.print("the best are a Pareto front, and no probe is pruned")
@@ -111,7 +116,7 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
 
     The doubt is the most important reason why a result may be wrong or not the best possible; see `Topic`.
     """
-    yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
+    yield from export.merged_lines((row.case, text) for row in rows if (text := export.session_note(row)))
     known = [(row, finding) for row in rows for finding in export.findings(row)]
     results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.has_none_eligible]
     yield from export.merged_lines((case, str(finding)) for case, finding in results)
@@ -179,8 +184,9 @@ def heading_of_command(row: export.CaseSummary) -> str:
 
 
 def _is_gain_over_default_unknown(row: export.CaseSummary) -> bool:
-    """Return whether the best is another config than the default, and it is unknown how much faster it is."""
-    return bool(row.best and row.default and row.best.config != row.default.config and row.gain is None)
+    """Return whether the best is another config than the default, and it is unknown whether it is faster."""
+    is_unknown = row.gain is None and row.least_gain is None
+    return bool(row.best and row.default and row.best.config != row.default.config and is_unknown)
 
 
 def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
@@ -206,7 +212,7 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
     folder = file.parent
     is_kept_in_runs = file.name == STUDY_FILE and folder.parent == runs and bool(folder.name)
     # the folder's name finds the file, and is shorter; but a study file of this name would be found first
-    if is_kept_in_runs and not is_known(folder.name):
+    if is_kept_in_runs and not study_exists(folder.name):
         study = folder.name
     options = {"study": study, "devices": devices, **_database_options(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]

@@ -1,4 +1,4 @@
-"""`tuner init`: make a study file from a command, or from the preset of a popular trainer."""
+"""`tuner init`: make a study file from a command."""
 
 import shlex
 import sys
@@ -10,17 +10,11 @@ import typer
 from rich.console import Console
 
 from tuner.cli.options import RUNS, Runs, devices_option, number_option, open_console, say, wrapped
-from tuner.drafting.making import Wanted, make_study, write_study
-from tuner.drafting.writing import preset_text
+from tuner.drafting.making import Wanted, make_study
 from tuner.errors import StudyError
 from tuner.study import LaunchName
-from tuner.trainers.presets import PRESETS
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
-Preset = Annotated[
-    str | None,
-    typer.Option(help=f"A trainer: {', '.join(PRESETS)}. Without a command, its study is written without a run."),
-]
 Launch = Annotated[
     list[str] | None,
     typer.Option(
@@ -57,7 +51,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Take what is proposed, w
 
 def init(
     command: Command = None,
-    preset: Preset = None,
     search: Searches = None,
     launch: Launch = None,
     name: Name = None,
@@ -71,21 +64,13 @@ def init(
     force: Force = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.
+    """Make a study file: run a command once for up to a minute, and watch it.
 
     Example: tuner init -- python train.py --batch-size 32
     """
-    # without --name, the preset names the study; with a command, its script does
-    wanted = Wanted.of({**locals(), "name": name or (None if command else preset)})
-    console = open_console()
+    wanted, console = Wanted.of(locals()), open_console()
     if not command:
-        if preset is None:
-            raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
-        file = wanted.file(name or preset)
-        wanted.check_may_write(file)
-        write_study(file, preset_text(name or preset, preset), console.print, warn=say)
-        console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
-        return
+        raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`")
     study = study_of_command(console, command, wanted)
     console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
 

@@ -45,11 +45,11 @@ _GROUPS = {
 """The groups of `tuner --help` → their commands, in this order."""
 _PANELS = {
     "The command": (
-        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
+        *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "seconds", "force"),
     ),
     "The study": ("study", "cases", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
-    "Results": ("storage", "runs", "quiet", "as_json", "out", "form"),
+    "Results": ("storage", "runs", "quiet", "as_json", "out"),
 }
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "verify", "race")
@@ -137,9 +137,9 @@ def _deferred(name: str, group: str) -> Deferred:
 
 def _is_study(word: str) -> bool:
     """Return whether a word is the name of a study in `studies/`, and no program has that name."""
-    from tuner.study import is_known  # noqa: PLC0415 - `tuner --help` needs no study
+    from tuner.study import study_exists  # noqa: PLC0415 - `tuner --help` needs no study
 
-    return is_known(word) and shutil.which(word) is None
+    return study_exists(word) and shutil.which(word) is None
 
 
 def _call_for_study(command: str, function: Callable[..., object], /, **options: Any) -> object:

@@ -57,7 +57,6 @@ def optimize(
     yes: init.Yes = False,
     name: init.Name = None,
     python: init.Python = None,
-    preset: init.Preset = None,
     seconds: init.Seconds = 60.0,
     force: init.Force = False,
     study: Annotated[str | None, options.STUDY] = None,
@@ -99,7 +98,7 @@ def optimize(
     groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
-    url = database_url(storage, ready.bench.folder)
+    url = database_url(None if ready.simulated else storage, ready.bench.folder)
     spec = ready.bench.spec
     searched = spec.name if is_fallback_of(spec, study) else study  # `study` may be a file
     print_best = None if ready.simulated else hints.command_of_best(searched, storage=storage, runs=runs)
@@ -108,10 +107,13 @@ def optimize(
     show = partial(_show_study, console, tables, screen, ready, url, print_best, result if command else None)
 
     def show_all() -> list[CaseSummary]:
-        """Return the summary of the study after showing it, and of a typed command also what was found for it."""
+        """Return the summary of the study after showing it, what was found for a typed command, and how to train."""
         rows = show()
         if command:
             _show_outcome(tables, ready, result(), storage=storage, runs=runs)
+        elif not ready.simulated and any(row.best for row in rows):
+            line = hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study)
+            console.print(line)
         return rows
 
     if len(groups) > 1:
@@ -130,8 +132,6 @@ def optimize(
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
-    if not command and not ready.simulated and any(row.best for row in rows):
-        console.print(hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study))
     conclude(outcomes, rows, interrupted=interrupted)
 
 

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from tuner.errors import StudyError
 from tuner.export import has_study, printable, relative_to_cwd
 from tuner.records.urls import DATABASE, REPLAYED, STUDY_FILE, database_url
-from tuner.study import StudySpec, is_fallback_of, is_known, literal_line, load, names
+from tuner.study import StudySpec, is_fallback_of, literal_line, load, names, study_exists
 
 
 def not_empty(text: Any) -> Any:
@@ -30,7 +30,7 @@ def not_empty(text: Any) -> Any:
 
 
 def finite(number: float | None) -> float | None:
-    """Return a number as it is. Raises typer.BadParameter for infinity and NaN."""
+    """Return a number, or None, as it is. Raises typer.BadParameter for infinity and NaN."""
     if number is not None and not math.isfinite(number):
         raise typer.BadParameter("it is no finite number")
     return number
@@ -82,10 +82,6 @@ Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),
 ]
-Out = Annotated[
-    Path | None, typer.Option(parser=_folder, metavar="PATH", help="Folder for the tables; default: runs/STUDY/tables.")
-]
-
 Launcher = Annotated[
     Literal["local", "slurm"],
     typer.Option(help="slurm: as jobs of SLURM, with the resources that the study's `slurm` names."),
@@ -123,7 +119,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path) ->
     """
     if is_replay(study, runs):
         spec = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True)
-        folder = (runs / study).resolve()
+        folder, storage = (runs / study).resolve(), None
     else:
         spec = _own_study_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()
@@ -283,8 +279,8 @@ def only_study(runs: Path, *, replays: bool) -> str:
             return only
         case []:
             has_replays = bool(folders_with_results(runs))
-            found = "results of replays alone, which have no trainer" if has_replays else "no results yet"
-            raise StudyError(f"{runs}/ has {found}; run `tuner optimize`, or name a --study")
+            results = "results of replays alone, which have no trainer" if has_replays else "no results yet"
+            raise StudyError(f"{runs}/ has {results}; run `tuner optimize`, or name a --study")
         case several:
             raise StudyError(f"{runs}/ has results of {len(several)} studies; name one: --study {' or '.join(several)}")
 
@@ -302,7 +298,7 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     Raises:
         StudyError: for any other name, and for a replay that the command cannot show.
     """
-    if study.endswith((".yaml", ".yml")) or is_known(study):
+    if study.endswith((".yaml", ".yml")) or study_exists(study):
         return study
     path = Path(study)
     if path.name != study and (path / DATABASE).is_file():  # the path of a folder of results
@@ -328,4 +324,4 @@ def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
 
 def is_replay(study: str, runs: Path) -> bool:
     """Return whether a name is that of a folder with the results of a replay, which has no study file."""
-    return study.endswith(REPLAYED) and not is_known(study) and (runs / study / DATABASE).is_file()
+    return study.endswith(REPLAYED) and not study_exists(study) and (runs / study / DATABASE).is_file()

@@ -14,13 +14,12 @@ from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench, script_header
-from tuner.cli.work import Cases, Settings, first_config, with_stored_rungs_and_batches
+from tuner.cli.work import Cases, Settings, first_config, with_stored_rungs
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
-from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -164,7 +163,7 @@ def _open_bench(study: str, devices: str | None, launcher: str, storage: str | N
     """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`."""
     bench = (job_bench if launcher == "slurm" else open_workbench)(study, devices=devices, runs=runs)
     has_begun = storage is not None or (bench.folder / DATABASE).is_file()
-    return with_stored_rungs_and_batches(bench, database_url(storage, bench.folder)) if has_begun else bench
+    return with_stored_rungs(bench, database_url(storage, bench.folder)) if has_begun else bench
 
 
 def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
@@ -247,8 +246,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 
 def _measured_values(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives, each with its error, as text."""
-    metrics = pooled(member.trials).probe.metrics
-    errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    errors = (member.printed_metrics.get(f"{name}_se") for name in view.objectives)
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     mean_of = f", mean of {member.readings}" if member.readings > 1 else ""
@@ -298,8 +296,6 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
         remarks = cut_ladders(bench, [case])
         if bench.needs_calibration(case):
             remarks.append(f"{case.name}: {auto_to_come(str(bench.space_for(case).ladder))}")
-        if batch := bench.batch_to_fit(case):
-            remarks.append(f"{case.name}: {auto_to_come(batch.parameter)}")
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 

@@ -14,7 +14,7 @@ from tuner import export
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_stored_rungs_and_batches
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_stored_rungs
 from tuner.errors import EmptyStoreError
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock, number_of
@@ -43,7 +43,6 @@ def record(
     hours: options.Hours = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
-    out: options.Out = None,
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; rerun to resume.
 
@@ -55,12 +54,12 @@ def record(
     bench = recording_bench(search_bench)  # of the same study, but it measures each config, in a folder of its own
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, search_bench.folder, DATABASE)
-    folder = (out or search_bench.folder / TABLES).resolve()
+    folder = search_bench.folder / TABLES
     export.prepare_results(search_bench.folder.parent)
     export.prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
-        bench = with_stored_rungs_and_batches(bench, url)  # of an earlier call, so that no small probes are needed
+        bench = with_stored_rungs(bench, url)  # of an earlier call, so that no small probes are needed
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within_budget(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -20,16 +20,12 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, StudySpec, literal_line
 from tuner.trainers.command import CommandTrainer
 
-Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve the page, which follows the study, until Ctrl-C.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
-Out = Annotated[Path | None, typer.Option(dir_okay=False, help="The file; default: runs/STUDY/report.html or .md.")]
 
 
 def report(
     study: options.Study,
-    form: Format = "html",
-    out: Out = None,
     served: Serve = False,
     port: Port = 8080,
     storage: options.Storage = None,
@@ -42,7 +38,6 @@ def report(
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
     commands_of = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
-    path = out or folder / f"report.{form}"
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]
     if served:
@@ -51,14 +46,14 @@ def report(
         def page(reader: StudyReader, version: str) -> str:
             """Return the page of what the study has by now; `version` tells a browser whether it is new."""
             facts = gather(reader, folder, names)
-            return render(facts, form="html", commands=commands_of(facts), live=version)
+            return render(facts, commands=commands_of(facts), live=version)
 
         _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
         check_free(port)
         address = f"http://{LOOPBACK}:{port}/"
         console.print(f"report of {spec.name}: {address} (Ctrl-C ends it); only this machine can reach it")
         serve_forever(live_page(lambda: StudyReader(connect(url), spec.name), page), port)
-    path = write_report(path, url, spec.name, folder, trainable=names, form=form, commands_of=commands_of)
+    path = write_report(url, spec.name, folder, trainable=names, commands_of=commands_of)
     options.print_written(console, [path])
 
 
@@ -109,25 +104,21 @@ def _bench(study: str, spec: StudySpec, runs: Path) -> Workbench | None:
 
 
 def write_report(
-    path: Path,
     url: str,
     study: str,
     folder: Path,
     *,
     trainable: Sequence[str] | None = None,
-    form: str = "html",
     commands_of: TrainingCommands,
 ) -> Path:
-    """Return the path of a study's report, after writing it as `html` or `md`.
+    """Return the path of a study's report, after writing it into the study's folder.
 
     Args:
-        path: the file to write.
         url: the database.
         study: the name of the study.
         folder: the study's folder, which holds the folders of its probes.
         trainable: the cases of the study that can be trained, so that the report names those that wait; None where the
             trainer is not there to name them.
-        form: `html` or `md`.
         commands_of: returns the training command of each case, for the person to copy.
 
     Raises StoreError or OutputError.
@@ -135,21 +126,21 @@ def write_report(
     from tuner.report.page import render  # noqa: PLC0415 - plotly takes a while
 
     facts = gather(StudyReader(connect(url), study), folder, trainable)
-    text = render(facts, form=form, commands=commands_of(facts))
-    return write_files(path.parent.resolve(), {path.name: text.encode()})[0]
+    text = render(facts, commands=commands_of(facts))
+    return write_files(folder, {"report.html": text.encode()})[0]
 
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> Path | None:
     """Return the path of the report in the study's folder, after writing it; None where that fails.
 
     No error is raised, because the search is over: why there is no report is printed on `console`. `command`: the words
-    of the command that prints scripts with the best configs; None after a replay, after which nothing can be trained.
+    of the command that prints scripts with the best configs; None where a recorded table has stood in for the trainer.
     """
     study, folder = bench.spec.name, bench.folder
     try:
-        trainable = [case.name for case in chosen_cases(bench, None)]
+        trainable = [case.name for case in chosen_cases(bench)]
         commands_of = partial(lines_to_copy, command, bench)
-        return write_report(folder / "report.html", url, study, folder, trainable=trainable, commands_of=commands_of)
+        return write_report(url, study, folder, trainable=trainable, commands_of=commands_of)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")

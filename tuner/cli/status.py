@@ -9,7 +9,7 @@ from tuner.errors import TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, merged_lines, reading
 from tuner.running.event_lines import auto_text
 from tuner.store.leases import database_s, is_held, lives_at
-from tuner.study import Case, StudySpec, select
+from tuner.study import Case, StudySpec, is_meant, select
 from tuner.trainers.registry import open_trainer
 
 
@@ -88,11 +88,11 @@ def status(
     reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
-        # front: the configs that no other beats in all objectives; rungs and batch: the values of an `auto` ladder or
-        # batch size that were worked out; ended: why the search found nothing left to probe
+        # front: the configs that no other beats in all objectives; rungs: those that were worked out for an `auto`
+        # ladder; ended: why the search found nothing left to probe
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
-            | {"rungs": case.attributes.rungs, "batch": case.attributes.batch, "ended": case.attributes.ended}
+            | {"rungs": case.attributes.rungs, "ended": case.attributes.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": merged_lines(notes_beside_table(rows))})
@@ -100,9 +100,11 @@ def status(
     print_tables(console, summary_table(rows), *front_tables(reader))
     attributes = [(case.name, case.attributes) for case in reader.cases]
     texts = notes_beside_table(rows)
+    for row in rows:
+        if row.stopped and not any(is_meant(row.case, pattern) for pattern in spec.cases):
+            texts.append((row.case, f"the study file no longer selects it: only `--cases {row.case}` resumes it"))
     texts += [(name, at_its_end(kept.ended)) for name, kept in attributes if kept.ended]
     texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in attributes if kept.rungs]
-    texts += [(name, auto_text("the batch size", (), str(kept.batch))) for name, kept in attributes if kept.batch]
     for line in lines_by_case(texts):
         console.print(line)
     if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with

@@ -68,16 +68,16 @@ Cases = Annotated[
 ]
 
 
-def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") -> Case:
+def one_case(bench: Workbench, cases: Sequence[str] | None, work: str = "this") -> Case:
     """Return the case that `cases` name, or the study's only case.
 
-    Raises StudyError where several are meant; the message says that `what`, such as a race, is about one case.
+    Raises StudyError where several are meant; the message calls the command's work `work`, such as "a race".
     """
     chosen = chosen_cases(bench, cases)
     if len(chosen) != 1:
         known = ", ".join(case.name for case in chosen)
         named = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {named} means {known}; name one with --cases")
+        raise StudyError(f"{work} is about one case, and {named} means {known}; name one with --cases")
     return chosen[0]
 
 
@@ -92,14 +92,14 @@ class SearchedCase(NamedTuple):
 
 
 def searched_case(
-    study: str, cases: Sequence[str] | None, what: str, *, devices: str | None, storage: str | None, runs: Path
+    study: str, cases: Sequence[str] | None, work: str, *, devices: str | None, storage: str | None, runs: Path
 ) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
-    Raises StudyError as `one_case` does, whose message calls the work `what`, and where the case was not searched yet.
+    Raises StudyError as `one_case` does, with `work` in its message, and where the case was not searched yet.
     """
     bench = open_workbench(study, devices=devices, runs=runs)
-    case, url = one_case(bench, cases, what), database_url(storage, bench.folder)
+    case, url = one_case(bench, cases, work), database_url(storage, bench.folder)
     view = open_reader(url, bench.spec.name).case(case.name)
     if view is None:
         search = literal_line(["tuner", "optimize", "--study", study, "--cases", case.name])
@@ -116,17 +116,12 @@ Settings = Annotated[
 def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
     """Return the config that a study probes first, changed by settings such as `num_envs=64`.
 
-    A search with a batch size or a ladder of `auto` begins with a config that shows memory, any other with its default.
+    A search with a ladder of `auto` begins with a config that shows memory, any other with its default.
     Raises StudyError for a setting outside the space.
     """
     space = bench.space_for(case)
-    if batch := bench.batch_to_fit(case):
-        first = batch.next_config(()) or batch.config(1)  # `()`: no trial has ended
-    elif bench.needs_calibration(case):
-        first = calibration_configs(space)[0]
-    else:
-        first = space.start_configs(1)[0]
-    return config_with(space, first, settings)
+    configs = calibration_configs(space) if bench.needs_calibration(case) else space.start_configs(1)
+    return config_with(space, configs[0], settings)
 
 
 def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
@@ -179,20 +174,18 @@ def _names_value(text: str, value: Value) -> bool:
         return False
 
 
-def with_stored_rungs_and_batches(bench: Workbench, url: str) -> Workbench:
-    """Return a workbench with the values that earlier probes have given to parameters that the study writes as `auto`.
+def with_stored_rungs(bench: Workbench, url: str) -> Workbench:
+    """Return a workbench with the rungs that earlier probes have given to an `auto` ladder, for each case.
 
-    These are the rungs of a ladder or a batch size, for each case in the database. Without them, a config would have to
-    wait for new probes. The workbench stays as it is where the database does not contain the study.
+    Without them, a config would have to wait for new probes. The workbench stays as it is where the database does not
+    contain the study.
     """
-    rungs, batches = dict(bench.rungs), dict(bench.batches)
+    rungs = dict(bench.rungs)
     with suppress(EmptyStoreError):  # the study has not begun
         for case in StudyReader(connect(url), bench.spec.name).cases:
             if case.attributes.rungs:
                 rungs[case.name] = case.attributes.rungs
-            if case.attributes.batch:
-                batches[case.name] = case.attributes.batch
-    return replace(bench, rungs=rungs, batches=batches)
+    return replace(bench, rungs=rungs)
 
 
 EXIT_WITHOUT_BEST = 1

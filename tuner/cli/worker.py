@@ -96,7 +96,7 @@ def run_team(
     bench = search.bench
     prepare_study(bench.folder)
     with closing(Database(url)):  # makes the schema, before several workers ask for it
-        introduction(console, bench, search.cases, url)
+        introduction(console, bench, search.cases, url, workers=len(groups))
     search.prober.close()  # each worker has its own
     plans = _worker_plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
@@ -206,7 +206,7 @@ def worker(
     console = options.open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
     screen = JsonScreen() if led else None
     search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
-    url = database_url(storage, search.bench.folder)
+    url = database_url(None if search.simulated else storage, search.bench.folder)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()

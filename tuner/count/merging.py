@@ -11,12 +11,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import count, pairwise, takewhile
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 from operator import itemgetter
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from tuner.count.process_counts import BASE_STEP, ProcessCounts, count_in, growth_of_count
+from tuner.count.process_counts import BASE_STEP, FIRST_STEPS, ProcessCounts, count_in, growth_of_count
 from tuner.count.signature import Shares, Signature, TrainingCounts
 from tuner.count.witness import ENVIRONMENTS, LOADER, MODULE, Witness, contradiction, witness_in_words, witness_or_why
 
@@ -47,11 +47,12 @@ class Merger:
 
     @property
     def trainers(self) -> list[ProcessCounts]:
-        """The processes that train together, in the order of their ranks.
+        """The processes that train together, in the order of their ranks, without those that only help one of them.
 
         Without a process group, these are the processes that train most parameters.
         """
         stepping = [process for process in self.processes.values() if process.trains]
+        stepping = [process for process in stepping if not any(map(process.helps, stepping))]
         trainers = [process for process in stepping if process.world > 1]
         if not trainers:
             most = max((process.parameters for process in stepping), default=0)
@@ -101,7 +102,8 @@ class Merger:
         lead, last = leads[0], leads[0].points[-1]
         # environments count the samples of a rollout; those of an optimizer's step are what the module takes
         step_witness = MODULE if witness == ENVIRONMENTS else witness
-        per_step = _usual_growth(_totals_of_first_steps(leads, step_witness.count))
+        growth = _usual_growth(_totals_of_first_steps(leads, step_witness.count))
+        per_step = growth.usual
         by_loader = growth_of_count(leads, LOADER.count, last["steps"])
         by_module = growth_of_count(leads, MODULE.count, last["steps"])
         flops = [process.flops for process in self.trainers]
@@ -110,12 +112,15 @@ class Merger:
         with_card = [point for point in newest if "alloc_retries" in point]  # the ranks whose allocator is CUDA's
         batches_name, is_apart = "loader.batches" if lead.is_fed else "forwards", last.get("is_apart")
         return TrainingCounts(
-            signature=self._signature(per_step),
+            signature=self._signature(growth),
+            is_early=lead.steps < FIRST_STEPS,
             flops_per_sample=sum(filter(None, flops)) / per_step if flops_are_known else None,
             witness=witness_in_words(witness, by_loader, by_module),
             shares=_shares(lead, witness),
             # two networks that are trained in turn, as in a GAN, add up no batches
-            micro_batches=None if is_apart else _usual_growth(_totals_of_first_steps([lead], batches_name)) or None,
+            micro_batches=None
+            if is_apart
+            else _usual_growth(_totals_of_first_steps([lead], batches_name)).usual or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
@@ -123,6 +128,7 @@ class Merger:
             compiled=bool(lead.start.get("compiled")),
             reserved_mib=max((point["reserved_mib"] for point in with_card), default=None),
             torch=str(lead.start.get("torch", "")),
+            saves_to=tuple(sorted({folder for point in newest for folder in point.get("saves_to", ())})),
             alloc_retries=sum(point["alloc_retries"] for point in with_card) if with_card else None,
         )
 
@@ -155,7 +161,7 @@ class Merger:
         """The ranks that count samples, one for each group of ranks that share theirs. The first one leads."""
         return [group[0] for group in self._groups]
 
-    def _signature(self, samples_per_step: float) -> Signature:
+    def _signature(self, samples_of_step: "_Growth") -> Signature:
         """Return what identifies the training, by the records of the first group of ranks."""
         group, lead = self._groups[0], self._leads[0]
         start = lead.start
@@ -164,7 +170,8 @@ class Merger:
         is_split = len(group) > 1 or bool(start.get("is_split"))
         losses = () if precision.get("scaled") else _losses(self._groups)  # a scaler multiplies the losses
         return Signature(
-            samples_per_step=samples_per_step,
+            samples_per_step=samples_of_step.usual,
+            samples_error=samples_of_step.error,
             sample=lead.points[-1].get("form", ""),
             parameters=sum(process.parameters for process in group) if is_split else lead.parameters,
             shapes=str(start.get("shapes", "")),
@@ -189,7 +196,7 @@ class Merger:
         if not start.get("batch_norm") or rows_by_forwards[0] == rows_by_forwards[-1]:  # no forward pass since
             return None
         groups = len(self._groups) if start["batch_norm"] == "all" else 1  # else each rank takes its own means
-        return _usual_growth(rows_by_forwards) * groups
+        return _usual_growth(rows_by_forwards).usual * groups
 
 
 def _precision_in_words(start: Mapping[str, Any], precision: Mapping[str, Any]) -> str:
@@ -238,12 +245,20 @@ def _totals_of_first_steps(leads: Sequence[ProcessCounts], name: str) -> list[tu
 
 
 def _first_points(lead: ProcessCounts) -> list[Mapping[str, Any]]:
-    """Return the records of the first steps, from the base step to step 12: a warm-up may raise the samples later."""
-    place = bisect_left(lead.points, 12, key=itemgetter("steps"))
+    """Return the records of the first steps, from the base step on: a warm-up may raise the samples later."""
+    place = bisect_left(lead.points, FIRST_STEPS, key=itemgetter("steps"))
     return [point for point in lead.points[: place + 1] if point["steps"] >= BASE_STEP]
 
 
-def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
+class _Growth(NamedTuple):
+    """How much a total grows in a step."""
+
+    usual: float
+    error: float
+    """The standard error of `usual` where steps differ; 0 where it is the growth of most steps."""
+
+
+def _usual_growth(totals: Sequence[tuple[int, float]]) -> _Growth:
     """Return the most frequent growth of a total in a step, or its mean growth if no growth is that of most steps.
 
     For `[(3, 0), (4, 32), (5, 64), (6, 72)]` this is 32. The most frequent growth counts, because an epoch's last batch
@@ -252,14 +267,17 @@ def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
     Args:
         totals: steps, each with the total up to it.
     """
+    growths = [(step - step_before, total - before) for (step_before, before), (step, total) in pairwise(totals)]
     steps_by_growth: Counter[float] = Counter()
-    for (step_before, total_before), (step, total) in pairwise(totals):
-        steps = step - step_before
-        steps_by_growth[round((total - total_before) / steps, 6)] += steps  # rounded, so that equal ones meet
-    (first_step, first_total), (last_step, last_total) = totals[0], totals[-1]
-    all_steps = last_step - first_step
-    usual_growth, usual_steps = steps_by_growth.most_common(1)[0]
-    return usual_growth if 2 * usual_steps > all_steps else (last_total - first_total) / all_steps
+    for steps, growth in growths:
+        steps_by_growth[round(growth / steps, 6)] += steps  # rounded, so that equal ones meet
+    all_steps = steps_by_growth.total()
+    usual, usual_steps = steps_by_growth.most_common(1)[0]
+    if 2 * usual_steps > all_steps:
+        return _Growth(usual, error=0.0)
+    mean = sum(growth for _, growth in growths) / all_steps
+    squares = sum((growth - mean * steps) ** 2 for steps, growth in growths)
+    return _Growth(mean, error=sqrt(squares * len(growths) / (len(growths) - 1)) / all_steps)
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:

@@ -9,6 +9,8 @@ from typing import Any
 
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
+FIRST_STEPS = 12
+"""The steps up to this one show what is trained: a script may train something else later (chosen)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +72,16 @@ class ProcessCounts:
 
     name: str
     argv: tuple[str, ...] = ()
+    pid: int = 0
+    """Its process id; 0 where it is unknown, as are the next two."""
+    parents: tuple[int, ...] = ()
+    """The ids of the processes that have started it."""
+    began_s: float = 0.0
+    """When it began."""
     start: Mapping[str, Any] = field(default_factory=dict)
-    """What the main optimizer trains; empty before its first step."""
+    """What the main optimizer trained in the first steps; empty before its first step."""
+    started_at: int = 0
+    """The first step of that optimizer."""
     rank: int = 0
     """Its rank among the processes of the training."""
     world: int = 1
@@ -101,6 +111,8 @@ class ProcessCounts:
         match record.get("type"):
             case "process":
                 self.argv = tuple(map(str, record["argv"]))
+                self.pid, self.began_s = record.get("pid", 0), record.get("began_s", 0.0)
+                self.parents = tuple(record.get("parents", ()))
             case "flags":
                 self._flags_by_parser[str(record["parser"])] = tuple(flags_of(record["options"]))
             case "argv":
@@ -108,9 +120,10 @@ class ProcessCounts:
             case "file":
                 self.files[str(record["path"])] = str(record["named_by"])
             case "start":
-                self.start = record  # a later one replaces the optimizer, and its counts go on
-                self.rank, self.world = record["rank"], record["world"]
-                self.data_rank, self.parameters = record["data_rank"], record["parameters"]
+                # a later one replaces the optimizer, and its counts go on
+                self.rank, self.world, self.data_rank = record["rank"], record["world"], record["data_rank"]
+                if self.steps < FIRST_STEPS:
+                    self.start, self.parameters, self.started_at = record, record["parameters"], self.steps + 1
             case "count" if self.start and count_in(record, "steps") > self.steps and count_in(record, "at_s") > 0:
                 counts = dict(record)
                 for part in ("loader", "environments"):
@@ -138,6 +151,10 @@ class ProcessCounts:
         """Whether its optimizer has stepped."""
         return bool(self.points)
 
+    def helps(self, starter: "ProcessCounts") -> bool:
+        """Return whether the process `starter` has started it after its own steps, as to fine-tune a model's copy."""
+        return starter.pid in self.parents and starter.trains and starter.points[0]["at_s"] < self.began_s
+
     @property
     def steps(self) -> int:
         """The steps of its main optimizer so far."""
@@ -146,7 +163,8 @@ class ProcessCounts:
     @property
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
-        first = 2 if self.steps > 2 else 0  # which of several optimizers is the main one is known after two steps
+        # a batch may have fed the step before, of another optimizer, which the main one then replaced
+        first = max(2, self.started_at) if self.steps > self.started_at + 1 else 0
         fed_steps = self.total("loader.fed_steps", self.steps) - self.total("loader.fed_steps", first)
         steps = self.steps - first
         return steps > 0 and fed_steps >= 0.9 * steps  # 0.9 is chosen

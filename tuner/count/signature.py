@@ -26,6 +26,8 @@ class Signature:
 
     samples_per_step: float | None
     """Samples of one optimizer step on all data-parallel ranks together; None where they are not known."""
+    samples_error: float = 0.0
+    """The standard error of `samples_per_step` where steps have different numbers of samples; otherwise 0."""
     sample: str
     """The shape and the type of a sample, as in `3x224x224 float32`; `?` for a size that differs between batches."""
     parameters: int
@@ -50,13 +52,20 @@ class Signature:
     diverges: bool = False
     """Whether a loss of the first steps is infinite, or not a number."""
 
+    @property
+    def samples_in_words(self) -> str:
+        """The samples of a step: `64`, or `about 16.4` where they vary; empty where they are not known."""
+        if not self.samples_per_step:
+            return ""
+        return f"about {self.samples_per_step:.3g}" if self.samples_error else f"{self.samples_per_step:.6g}"
+
 
 class Difference(NamedTuple):
     """A part of a training that a config changes."""
 
     part: str
     """One of `PARTS`."""
-    own: str
+    baseline: str
     """How it is in the person's own training."""
     changed: str
     """How it is with the config."""
@@ -65,10 +74,10 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         """Return the difference as a person reads it."""
-        return f"{self.what or PARTS[self.part]}: {self.own} → {self.changed}"
+        return f"{self.what or PARTS[self.part]}: {self.baseline} → {self.changed}"
 
 
-def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
+def differences(baseline: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
     """Return how a config changes the person's own training, without the differences in parts that may change.
 
     Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. But
@@ -78,59 +87,65 @@ def differences(own: Signature, changed: Signature, free: Collection[str] = ()) 
     scale them with the batch.
 
     Args:
-        own: The person's own training.
+        baseline: The person's own training.
         changed: The training with the config.
         free: The parts, out of `PARTS`, that may change.
     """
-    known = list(_differences_but_loss(own, changed))
-    if changed.diverges and not own.diverges:
-        known.append(Difference(part="loss", own="finite", changed="infinite, or not a number"))
-    elif not known and (loss_difference := _loss_difference(own, changed)):
+    known = list(_differences_but_loss(baseline, changed))
+    if changed.diverges and not baseline.diverges:
+        known.append(Difference(part="loss", baseline="finite", changed="infinite, or not a number"))
+    elif not known and (loss_difference := _loss_difference(baseline, changed)):
         known.append(loss_difference)
-    has_other_batch = _batch_difference(own, changed) is not None
-    scales_settings = "batch" in free and has_other_batch and own.optimizer == changed.optimizer
+    has_other_batch = _batch_difference(baseline, changed) is not None
+    scales_settings = "batch" in free and has_other_batch and baseline.optimizer == changed.optimizer
     free_parts = {*free, "optimizer"} if scales_settings else free
     return tuple(difference for difference in known if difference.part not in free_parts)
 
 
-def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Difference]:
+def _differences_but_loss(baseline: Signature, changed: Signature) -> Iterator[Difference]:
     """Yield the differences in the parts of `PARTS`, in their order, without the loss."""
-    if batch := _batch_difference(own, changed):
+    if batch := _batch_difference(baseline, changed):
         yield batch
     # forms such as `3x224x224 float32`, whose size `?` equals any size
-    sizes = zip_longest(re.split("[x ]", own.sample), re.split("[x ]", changed.sample))
+    sizes = zip_longest(re.split("[x ]", baseline.sample), re.split("[x ]", changed.sample))
     are_alike = all(first == second or "?" in (first, second) for first, second in sizes)
-    if own.sample and changed.sample and not are_alike:
-        yield Difference(part="sample", own=own.sample, changed=changed.sample)
-    if own.copies and changed.copies and own.copies != changed.copies:
+    if baseline.sample and changed.sample and not are_alike:
+        yield Difference(part="sample", baseline=baseline.sample, changed=changed.sample)
+    if baseline.copies and changed.copies and baseline.copies != changed.copies:
         what = "workers of the loader that give the same samples"
-        yield Difference(part="sample", own=f"{own.copies}", changed=f"{changed.copies}", what=what)
-    if own.is_split or changed.is_split:
+        yield Difference(part="sample", baseline=f"{baseline.copies}", changed=f"{changed.copies}", what=what)
+    if baseline.is_split or changed.is_split:
         # several ranks hold some of the parameters, such as those of norms, and all are added up (3 % is chosen)
-        have_same_model = abs(changed.parameters - own.parameters) <= 0.03 * own.parameters
+        have_same_model = abs(changed.parameters - baseline.parameters) <= 0.03 * baseline.parameters
     else:
-        have_same_model = (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
+        have_same_model = (baseline.parameters, baseline.shapes) == (changed.parameters, changed.shapes)
     if not have_same_model:
-        yield Difference(part="model", own=f"{own.parameters:,}", changed=f"{changed.parameters:,}")
-    if _settings(own) != _settings(changed):
-        yield Difference(part="optimizer", own=_settings(own), changed=_settings(changed))
-    if own.precision != changed.precision:
-        yield Difference(part="precision", own=own.precision, changed=changed.precision)
+        yield Difference(part="model", baseline=f"{baseline.parameters:,}", changed=f"{changed.parameters:,}")
+    if _settings(baseline) != _settings(changed):
+        yield Difference(part="optimizer", baseline=_settings(baseline), changed=_settings(changed))
+    if baseline.precision != changed.precision:
+        yield Difference(part="precision", baseline=baseline.precision, changed=changed.precision)
 
 
-def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
+def _batch_difference(baseline: Signature, changed: Signature) -> Difference | None:
     """Return the difference in the samples of a step, or else in those over which a batch norm takes its means.
 
-    None where both are equal or unknown.
+    None where both are equal or unknown. If batches vary, as where their tokens are alike, the means must differ by
+    more than their errors explain.
     """
-    for what, own_samples, changed_samples in (
-        ("", own.samples_per_step, changed.samples_per_step),
-        ("samples over which a batch norm takes its means", own.normed, changed.normed),
+    baseline_error, changed_error = (
+        training.samples_error / (training.samples_per_step or 1.0) for training in (baseline, changed)
+    )
+    for what, baseline_samples, changed_samples in (
+        ("", baseline.samples_per_step, changed.samples_per_step),
+        ("samples over which a batch norm takes its means", baseline.normed, changed.normed),
     ):
-        if not own_samples or not changed_samples:  # not known
+        if not baseline_samples or not changed_samples:  # not known
             continue
-        if abs(changed_samples - own_samples) > 0.02 * own_samples:  # an epoch's last batch may be smaller (chosen)
-            return Difference(part="batch", own=f"{own_samples:g}", changed=f"{changed_samples:g}", what=what)
+        error = math.hypot(baseline_error * baseline_samples, changed_error * changed_samples)
+        # chosen: 2 %, because an epoch's last batch may be smaller, or 4 standard errors
+        if abs(changed_samples - baseline_samples) > max(0.02 * baseline_samples, 4.0 * error):
+            return Difference(part="batch", baseline=f"{baseline_samples:g}", changed=f"{changed_samples:g}", what=what)
     return None
 
 
@@ -141,18 +156,18 @@ def _settings(training: Signature) -> str:
     return training.optimizer + rate + (f" weight decay {decays}" if decays else "")
 
 
-def _loss_difference(own: Signature, changed: Signature) -> Difference | None:
+def _loss_difference(baseline: Signature, changed: Signature) -> Difference | None:
     """Return how the mean losses of the first steps differ; None if they hardly do, or if less than three are known."""
-    steps = min(len(own.losses), len(changed.losses))
+    steps = min(len(baseline.losses), len(changed.losses))
     if steps < 3:
         return None
-    own_losses, changed_losses = own.losses[:steps], changed.losses[:steps]
-    standard_error = math.hypot(stdev(own_losses), stdev(changed_losses)) / math.sqrt(steps)  # of the difference
-    own_mean, changed_mean = fmean(own_losses), fmean(changed_losses)
+    baseline_losses, changed_losses = baseline.losses[:steps], changed.losses[:steps]
+    standard_error = math.hypot(stdev(baseline_losses), stdev(changed_losses)) / math.sqrt(steps)  # of the difference
+    baseline_mean, changed_mean = fmean(baseline_losses), fmean(changed_losses)
     # chosen: 5 % for precision and order of sums, or 4 standard errors, as the seed may differ
-    if abs(changed_mean - own_mean) <= max(0.05 * abs(own_mean), 4.0 * standard_error):
+    if abs(changed_mean - baseline_mean) <= max(0.05 * abs(baseline_mean), 4.0 * standard_error):
         return None
-    return Difference(part="loss", own=f"{own_mean:.4g}", changed=f"{changed_mean:.4g}")
+    return Difference(part="loss", baseline=f"{baseline_mean:.4g}", changed=f"{changed_mean:.4g}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,6 +190,8 @@ class TrainingCounts:
     witness: str
     """What counted the samples, such as `loader and module`."""
     shares: Shares | None = None
+    is_early: bool = False
+    """Whether some of the first steps are not made yet, so that the signature may still change."""
     micro_batches: float | None = None
     """Batches of a loader per optimizer step and rank, or else forward passes of the module.
 
@@ -196,6 +213,8 @@ class TrainingCounts:
     """The allocator's peak on the card where it is largest; None without a card."""
     torch: str = ""
     """The version of torch; empty where it is unknown."""
+    saves_to: tuple[str, ...] = ()
+    """The folders into which `torch.save` has saved."""
     alloc_retries: int | None = None
     """How often the allocators of all ranks freed their cache to try again; None without a card."""
 

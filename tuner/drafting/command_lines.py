@@ -27,9 +27,12 @@ HYDRA_FOLDER = "hydra.run.dir"
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _BEFORE_PROGRAM = re.compile(
-    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*|[\d.,:-]+[smhd]?"
+    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*"
+    r"|0x[\da-f]+|[\d.,:-]+[smhd]?"
 )
 """The programs that start the rest of their words as a command, with their options, numbers and variables."""
+_TAKES_A_WORD = re.compile("-[suC]|--signal|--unset|--chdir")
+"""Their options whose value is a word, as in `timeout -s KILL 10` and `env -u HOME`."""
 _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
 
@@ -211,43 +214,43 @@ def command_with_values(
     words: Sequence[str],
     template_words: Sequence[str],
     values: Mapping[str, object],
-    own: Mapping[str, object],
+    baseline: Mapping[str, object],
     facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
     """Return the command that a person typed, with the values of a config in place of the typed values.
 
-    All other words stay as typed. A flag that was not typed is added only if the config changes its value. The typed
-    words and the words of their template are compared from left to right.
+    All other words stay as typed. A flag that was not typed is added only if the config changes its value. Typed words
+    and template are read side by side, from left to right: where they differ, the tuner has added a flag to the latter.
 
     Args:
         words: the words as typed.
         template_words: the words of its template, which may be more, for added flags and a launcher's port.
         values: parameter → its value in the config.
-        own: parameter → the value that the command uses by itself, such as a flag's default.
+        baseline: parameter → the value that the typed command uses: a typed one, or a flag's default.
         facts: the values of placeholders that are typed, such as `{out_dir}`.
 
     Returns:
         None where the template was changed, so that it no longer belongs to the typed command.
     """
     line: list[str] = []
-    changed = {name: value for name, value in values.items() if own.get(name) != value}
+    changed = {name: value for name, value in values.items() if baseline.get(name) != value}
     typed_left, template_left = list(words), list(template_words)
     while typed_left and template_left:
         word = template_left.pop(0)
         names = placeholders([word])
-        is_added = not names and word != literal_text(typed_left[0], {})
-        if is_added:  # a flag that was not typed; the next word is its value
-            value = template_left.pop(0) if template_left else ""
-            names_of_value = placeholders([value])
-            is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
-            if not names_of_value or is_fact:  # the tuner adds no such pair, so the template was changed by hand
-                return None
-            if names_of_value <= changed.keys():  # never for `{port}`: a training can use the launcher's usual port
-                line += [word, value]
-        else:
+        if names or word == literal_text(typed_left[0], {}):  # a word that was typed
             typed = literal_text(typed_left.pop(0), {})
             is_searched = bool(names - LAUNCH_FACTS)
             line.append(word if is_searched else typed)
+            continue
+        # a flag that the tuner has added, and its value
+        value = template_left.pop(0) if template_left else ""
+        names_of_value = placeholders([value])
+        is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
+        if not names_of_value or is_fact:  # the tuner adds no such pair, so the template was changed by hand
+            return None
+        if names_of_value <= changed.keys():  # never for `{port}`: a training can use the launcher's usual port
+            line += [word, value]
     if typed_left:
         return None
     return (*fill(line, {**facts, **values}), *fill(template_left, changed))  # flags at the end: only changed ones
@@ -355,7 +358,9 @@ def script_without_flags(words: Sequence[str]) -> str | None:
     Programs such as `nice`, which start it, are passed over. Returns None for any other command, and for a script that
     cannot be read.
     """
-    words = list(dropwhile(_BEFORE_PROGRAM.fullmatch, words)) or words
+    pairs = pairwise(["", *words])
+    behind = dropwhile(lambda pair: _BEFORE_PROGRAM.fullmatch(pair[1]) or _TAKES_A_WORD.fullmatch(pair[0]), pairs)
+    words = [word for _, word in behind] or words
     program, script = PurePath(words[0]).name, words[0]
     if program in {"make", "gmake"}:  # it takes variables alone: `make train WORKERS=2`
         return program

@@ -27,8 +27,6 @@ class Draft:
     """The flags that are searched, or computed from searched ones."""
     devices: str
     """The devices to watch, as a study names them."""
-    likely_presets: tuple[str, ...]
-    """The names of presets: that which the user names, or else those of the libraries that the script imports."""
     python: str = ""
     """The Python of the environment that has the command's program; empty for programs of the system."""
     precision: tuple[SearchedFlag, ...] = ()
@@ -43,7 +41,7 @@ class Draft:
         A searched variable has its placeholder as its value. Where the command line has a flag of the same name, the
         flag is searched instead, and the variable keeps its typed value.
         """
-        of_preset = PRESETS[self.likely_presets[0]].env if self.likely_presets else {}
+        of_preset = PRESETS[self.command.presets[0]].env if self.command.presets else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
         set_by_words = {setting.name for setting in command_lines.settings(self.command.words, self.flags)}
         searched_names = self.command.env.keys() & (placeholders.keys() - set_by_words)
@@ -161,7 +159,6 @@ def draft(
     command: TypedCommand,
     *,
     devices: str | None = None,
-    preset: str | None = None,
     python: str | None = None,
     searches: Sequence[SearchedFlag] = (),
 ) -> Draft:
@@ -170,7 +167,6 @@ def draft(
     Args:
         command: the command.
         devices: the devices to watch; None for as many as the command has ranks.
-        preset: the preset that the user names; None for those of the libraries that the script imports.
         python: the Python of the trainer's environment; None for that of the environment of the command's program.
         searches: the flags whose placeholders are typed in the command; all others are chosen after the first run.
 
@@ -181,7 +177,6 @@ def draft(
         command=command,
         searches=tuple(searches),
         devices=devices or _devices(command_lines.ranks(command.words)),
-        likely_presets=(preset,) if preset else command.presets,
         python=python or environment_python(command.words[0]),
     )
 

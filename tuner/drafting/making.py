@@ -22,7 +22,6 @@ from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
-from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
@@ -40,7 +39,6 @@ class Wanted:
     out: Path | None = None
     devices: str | None = None
     python: str | None = None
-    preset: str | None = None
     launch: list[str] | None = None
     seconds: float = 60.0
     free_batch: bool = False
@@ -50,7 +48,7 @@ class Wanted:
     runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
-        """Raise StudyError for an unknown preset, an impossible name, and for both `--launch` and `--search`."""
+        """Raise StudyError for an impossible name, and for both `--launch` and `--search`."""
         if self.launch and self.search:
             raise StudyError(
                 f"--launch and {option('search')} both name the space; write further parameters into the study file"
@@ -59,8 +57,6 @@ class Wanted:
             raise StudyError(
                 f"{self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
             )
-        if self.preset is not None and self.preset not in PRESETS:
-            raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Wanted":
@@ -131,7 +127,7 @@ def make_study(
     wanted = _with_devices_of_variable(wanted, typed)
     # the study before the first run, which needs the values of typed placeholders; a wrong `--search` is refused now
     searches = flags_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
-    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, searches=searches)
+    drafted = draft(typed, devices=wanted.devices, python=wanted.python, searches=searches)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}, which may be judged anew; another name begins without them")
@@ -154,7 +150,7 @@ def make_study(
                 say("the first run is not kept; rerun to start again")
             raise
     text = writing.with_search_options(text, wanted.search or ())
-    write_study(file, text, say, warn=warn)
+    write_study(file, text, say, warn=warn, to_search=to_search)
     return known_as
 
 
@@ -239,7 +235,7 @@ def _watched_text(
         say(line)
 
     def limit_with_larger(search: SearchedFlag) -> int | None:
-        """Return the growth limit that a flag will have once `chosen` below has added larger values to it."""
+        """Return the `growth_limit` of a flag once `chosen` below has added larger values to it; None without one."""
         (with_larger,) = with_larger_values([search], watched.uses)
         return growth_limit(with_larger)
 
@@ -271,17 +267,19 @@ def _devices_in_words(devices: str) -> str:
     return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
-def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Callable[[str], None]) -> None:
+def write_study(
+    file: Path, text: str, say: Callable[[str], None], *, warn: Callable[[str], None], to_search: bool = False
+) -> None:
     """Write the text of a study to its file, and show the parameters that its ready-made spaces add to the file's own.
 
-    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say` and
-    `warn` are those of `make_study`.
+    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say`,
+    `warn` and `to_search` are those of `make_study`: the search itself warns of keys.
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
     spec = load(str(file))
     if keys := key_warnings(spec):  # `write_files` has made it readable by its owner alone
-        warn("\n".join([*keys, f"only you can read {file}"]))
+        warn("\n".join([*([] if to_search else keys), f"only you can read {file}, as it holds a key"]))
     else:
         umask = os.umask(0o077)  # Python reads the mask only by setting it
         os.umask(umask)

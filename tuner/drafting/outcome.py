@@ -55,39 +55,38 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
-    own = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
-    own_line = f"your command: {_speed(own, view)}{_share_of_peak_in_words(own)}"
+    baseline = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
+    own_line = f"your command: {_speed(baseline, view)}{_share_of_peak_in_words(baseline)}"
     # the command stays as it is: its own config is the best, speeds are unknown, or it was faster before it failed
-    is_own_best = own is not None and own.launch_key == best.launch_key
-    has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
-    is_best_slower = view.objective in export.SPEEDS and own is not None and own.value >= best.value
+    is_own_best = baseline is not None and baseline.launch_key == best.launch_key
+    has_speeds = view.objective in export.SPEEDS or bool(baseline and baseline.samples_per_s and best.samples_per_s)
+    is_best_slower = view.objective in export.SPEEDS and baseline is not None and baseline.value >= best.value
     if is_own_best or not has_speeds or (view.failed_again_text and is_best_slower):
-        times = _time_shares(own) if own else ()
+        times = _time_shares(baseline) if baseline else ()
         doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
-        return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
+        return CommandOutcome((own_line, _why_it_stays(baseline, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
-    gained = export.gain(view, own) if own else None
+    gained = export.gain(view, baseline) if baseline else None
     changes = _changed_values(bench, trainer, view, own_values)
     learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
     kept = "a step is the same" if learns_otherwise else "the same training"
-    learning = _learning_compared(own, best, kept) if own else ()
+    learning = _learning_compared(baseline, best, kept) if baseline else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
-    incomparable = view.unlike_best(own) or view.failed_again_text
-    unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
+    unknown = list(export.unknown_gain(view, baseline))
     # what was disturbed or not seen must not hide another doubt
-    unseen_count = len(list(export.unseen(own, best))) if own else 0
+    unseen_count = len(list(export.unmeasured(baseline, best))) if baseline else 0
     shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), shown_count)]
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, baseline), shown_count)]
     lines = (*unknown, own_line, best_line, *changes, *learning, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 
 
-def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.CaseView, own: Config) -> Iterator[str]:
-    """Yield a line for each value in which the best config differs from `own`, the values of the typed command."""
+def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.CaseView, values: Config) -> Iterator[str]:
+    """Yield a line for each value in which the best config differs from `values`, those of the typed command."""
     ranks = len(bench.devices)
     best = view.best.config if view.best else {}
-    before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
+    before, after = trainer.with_computed(values, ranks), trainer.with_computed(best, ranks)
     remarks = dict.fromkeys(trainer.learning, "; this changes what is learnt")
     remarks |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # of computed values
     typed = {parameter.name: parameter.own for parameter in bench.space_for(Case(name=view.name)).parameters}
@@ -174,7 +173,7 @@ def command_line(
     command: Sequence[str],
     template: Sequence[str],
     values: Mapping[str, object],
-    own: Mapping[str, object],
+    baseline: Mapping[str, object],
     *,
     copies: Mapping[str, Path | str] = MappingProxyType({}),
     facts: Mapping[str, object] = MappingProxyType({}),
@@ -187,7 +186,7 @@ def command_line(
         command: the words as typed.
         template: the command in the study file, with placeholders.
         values: parameter → its value in the config.
-        own: parameter → the value with which the command was typed.
+        baseline: parameter → the value with which the command was typed.
         copies: a file as the command names it → the file to take.
         facts: the values of placeholders such as `{out_dir}`.
         variables: the variables that the line sets, whatever is typed.
@@ -198,7 +197,7 @@ def command_line(
     """
     # the words
     typed = typed_command(command)
-    line = command_with_values(typed.words, template, values, own, facts)
+    line = command_with_values(typed.words, template, values, baseline, facts)
     if not line:
         return None
     # the variables before them: typed with a placeholder, searched by their name, or as typed
@@ -234,30 +233,30 @@ def _time_shares(config: Standing) -> Iterator[str]:
     yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _learning_compared(own: Standing, best: Standing, kept: str) -> Iterator[str]:
-    """Yield a line that says whether the best config learns the same as `own`, the config of the typed command.
+def _learning_compared(baseline: Standing, best: Standing, kept: str) -> Iterator[str]:
+    """Yield a line that says whether the best config learns the same as `baseline`, the config of the typed command.
 
     `kept` begins the line where counting shows no difference.
 
     What was counted inside the first steps of both trainings decides. Without counts of both, there is no line.
     """
-    before, after = _newest_counts(own), _newest_counts(best)
+    before, after = _newest_counts(baseline), _newest_counts(best)
     if before is None or after is None:
         return
     if changed := differences(before.signature, after.signature):
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
         return
-    per_step, tokens = before.signature.samples_per_step, before.tokens_per_sample
+    samples_of_step, tokens = before.signature.samples_in_words, before.tokens_per_sample
     of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
-    samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
+    samples = f"{samples_of_step} samples{of_tokens} a step, " if samples_of_step else ""
     parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
     yield f"  {kept}: {samples}{parameters}"
 
 
-def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
+def _why_it_stays(baseline: Standing | None, best: Standing, view: export.CaseView) -> str:
     """Return the line that says why the command stays as it is: speeds are unknown, or no other config is better.
 
-    `own` is the config with the typed values, None where it was not measured.
+    `baseline` is the config with the typed values, None where it was not measured.
     """
     # the first config whose speed cannot be compared with the best's, as on another machine
     incomparable = next(filter(None, map(view.unlike_best, view.configs)), None)
@@ -265,28 +264,28 @@ def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -
         why = f"which config is faster is unknown, because {incomparable}"
     elif view.failed_again_text:
         why = f"{view.failed_again_text}; no other config measured more"
-    elif own is None or own.launch_key != best.launch_key:  # another config is the best
+    elif baseline is None or baseline.launch_key != best.launch_key:  # another config is the best
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:
         why = "each other config failed" if view.failures else "no other config was measured"
     elif view.objective in export.SPEEDS:
-        why = _unclear_rival(own, view) or "no other config is better"
+        why = _unclear_rival(baseline, view) or "no other config is better"
     else:
         why = f"no other config is better by {view.objective}, and speeds are unknown"
     return f"{why}; your command stays as it is"
 
 
-def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
-    """Return in words that another config measured more than `own`, but within the errors; None where none did.
+def _unclear_rival(baseline: Standing, view: export.CaseView) -> str | None:
+    """Return in words that another config measured more than `baseline`, but within the errors; None where none did.
 
-    `own` is the config with the typed values, and the best of the case.
+    `baseline` is the config with the typed values, and the best of the case.
     """
     rival = view.chosen.instead_of if view.chosen else None  # it measured more than the config that was chosen
     if rival is None:
         return None
-    times = Quantity(rival.value, rival.widened_error).divided_by(Quantity(own.value, own.widened_error))
-    changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
+    times = Quantity(rival.value, rival.widened_error).divided_by(Quantity(baseline.value, baseline.widened_error))
+    changed = {name: value for name, value in rival.config.items() if baseline.config.get(name) != value}
     made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
 

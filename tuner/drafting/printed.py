@@ -108,10 +108,7 @@ class _Way:
         )
 
 
-OTHER_WAYS = (
-    "give `tuner` a --preset, let the command print lines such as `step 12`, or copy tuner/progress.py beside it and "
-    "call report()"
-)
+OTHER_WAYS = "let the command print lines such as `step 12`, or copy tuner/progress.py beside it and call report()"
 """How a command can be made to show its progress where nothing counts inside."""
 NOT_LET_IN = "no Python process of the command let the counting in, as with `python -I` or in a container"
 """Why nothing was counted inside a command: the counting did not start in any of its processes."""
@@ -135,7 +132,7 @@ class Output:
     def cause(self) -> str:
         """Why the command ended, as far as its lines show: the exception that began a crash, or else the last line."""
         failure = self.evidence.failure()
-        return failure.detail if failure else self.evidence.last_words()
+        return failure.detail if failure else self.evidence.crash_line()
 
     @property
     def crash(self) -> str | None:

@@ -34,8 +34,10 @@ class Role(StrEnum):
     PRECISION = r"(?:use_|native_)?(?:amp|bf16|tf32|dtype|precision|mixed_precision|amp_dtype)|allow_tf32"
     SPEED = r"(?!no_).*(?:channels_last|(?:.*_)?compile(?:_model)?|pin_mem(?:ory)?|(?:.*_)?fused(?:_adamw?|_optim\w*)?)"
     """A switch that changes the speed and nothing that is learnt."""
-    MEMORY = r".*(?:recompute|(?:activation|gradient)_checkpoint|offload).*"
+    MEMORY = r".*(?:recompute|(?:activation|grad|gradient)_checkpoint|offload).*"
     """A switch that saves memory and costs time, so that turning it off may gain speed."""
+    THREADS = r".*threads?|(?:num_|n_)?jobs"
+    """A number of threads or processes that compute."""
     CARD = r".*(?:compile|pin_mem|tf32|fused).*"
     """A switch that helps on a GPU alone."""
 
@@ -116,7 +118,8 @@ class SearchedFlag:
         """
         if self.computed:  # it follows from a size that varies
             return False
-        if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
+        is_about_speed = Role.SPEED.has(self.flag) or Role.THREADS.has(self.flag)
+        if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or is_about_speed:
             return True
         has_numbers = any(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
         return not has_numbers
@@ -188,6 +191,15 @@ class Known:
             return True
         has_loader = self.training.passes is not None
         return has_loader and (self.is_disturbed or self.training.shares.data >= 0.02)
+
+    @property
+    def waiting_in_words(self) -> str:
+        """How much of its time the training waits for data; empty where that was not counted."""
+        if self.training is None or self.training.shares is None:
+            return ""
+        if self.training.passes is None:
+            return "the training uses no loader of torch"
+        return f"the training waits for data {100 * self.training.shares.data:.1f} % of its time"
 
     @property
     def micro_batches(self) -> int:
@@ -410,7 +422,10 @@ def no_proposal(known: Known) -> str:
     workers = next((flag for flag in known.flags if Role.WORKERS.has(flag.names[0]) and flag.value is None), None)
     variable = next((name for name, value in known.env.items() if Role.WORKERS.has(name) and value.isdecimal()), None)
     example = "FLAG=VALUE,VALUE"
-    explanation = "the command has no number; for one inside the script, let the script read a flag or a variable"
+    explanation = (
+        "the command has no number; a variable that the script reads is named alike, as in NUM_WORKERS=0,2; for a "
+        "number inside the script, let the script read one"
+    )
     if workers and known.waits_for_data:
         example = f"{workers.names[0]}=0,2,4,8"
         explanation = "the script's own number of workers is unknown: list it first"
@@ -419,8 +434,9 @@ def no_proposal(known: Known) -> str:
     elif numbers:
         example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}"
         explanation = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
+    waiting = f"{known.waiting_in_words}; " if known.waiting_in_words else ""
     return (
-        "no flag of the command is known to be worth a search; name at least one, such as "
+        f"no flag of the command is known to be worth a search; {waiting}name at least one, such as "
         f"{option('search')} {example} ({explanation})"
     )
 
@@ -429,11 +445,9 @@ def unsearched_workers(known: Known) -> str:
     """Return the line that a flag for the loader's workers is not searched, and why; empty where none is left out."""
     flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
     workers = next(flags, None)
-    if workers is None or known.waits_for_data or known.training is None or known.training.shares is None:
+    if workers is None or known.waits_for_data:
         return ""
-    share = f"the training waits for data {100 * known.training.shares.data:.1f} % of its time"
-    why = "the training uses no loader of torch" if known.training.passes is None else share
-    return f"  {workers.names[0]} is not searched: {why}"
+    return f"  {workers.names[0]} is not searched: {known.waiting_in_words}"
 
 
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
@@ -446,8 +460,8 @@ def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     free = f"{option('free_batch')} lets it vary"
     if any(search.is_precision for search in proposed(known)) and not known.free_precision:
         free += f", {option('free_precision')} lets the precision vary"
-    data = "" if known.waits_for_data else "; it waits for data less than 2 % of its time"
+    waiting = f"; {known.waiting_in_words}" if known.waiting_in_words else ""
     return (
-        f"only {kept} could vary, and that changes what is learnt{data}; {free}, "
+        f"only {kept} could vary, and that changes what is learnt{waiting}; {free}, "
         f"and {option('search')} FLAG=VALUE,VALUE names other flags"
     )

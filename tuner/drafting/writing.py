@@ -1,5 +1,6 @@
 """Makes the text of a study file, with comments; reads from such a file the command that it was made from."""
 
+import json
 import re
 import shlex
 import sys
@@ -18,7 +19,7 @@ from tuner.drafting.printed import PrintedProgress
 from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
-from tuner.study import literal_line, literal_words, with_launches
+from tuner.study import open_regular, with_launches
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 
@@ -194,12 +195,12 @@ def _first_lines(name: str, draft: Draft) -> list[str]:
 
 def counted_in_words(training: TrainingCounts) -> str:
     """Return in words how the samples of a training are counted inside it: by environments, or by batches."""
-    per_step = training.signature.samples_per_step
+    per_step = training.signature.samples_in_words
     if training.witness == ENVIRONMENTS.name:
-        again = f"; an optimizer step takes {per_step:.6g} samples of the rollouts again" if per_step else ""
+        again = f"; an optimizer step takes {per_step} samples of the rollouts again" if per_step else ""
         return f"steps of environments, counted inside the training{again}"
     ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
-    step = f"{per_step:.6g} in each optimizer step{ranks}, " if per_step else ""
+    step = f"{per_step} in each optimizer step{ranks}, " if per_step else ""
     _, separator, remark = training.witness.partition("; ")  # as `loader; the module takes 2 times …`
     return f"{step}counted inside the training{separator}{remark}"
 
@@ -263,22 +264,35 @@ def _comment_on_objective(objective: str) -> str:
 
 def origin_line(typed: Sequence[str]) -> str:
     """Return the first line of the study file for a command, from which `command_of_file` reads the command again."""
-    return f"{_MADE}{literal_line(typed)}"
+    return f"{_MADE}{_in_one_line(typed)}"
+
+
+def _in_one_line(words: Sequence[str]) -> str:
+    """Return words in shell quoting, or as a list of JSON where they would be no printable line."""
+    line = shlex.join(words)
+    return line if line.isprintable() else json.dumps(list(words))
 
 
 def command_of_file(file: Path) -> list[str] | None:
     """Return the words of the command from which a study file was made; None without a file, or for another origin."""
+    return _words_of_comment(file, 0, _MADE)
+
+
+def _words_of_comment(file: Path, place: int, beginning: str) -> list[str] | None:
+    """Return the words behind the `beginning` of the line at a place, from 0 on, of a study file; None without it."""
     try:
-        first = file.read_text(encoding="utf-8").partition("\n")[0]
-        return literal_words(first.removeprefix(_MADE)) if first.startswith(_MADE) else None
-    except (OSError, ValueError):  # also a file that is not UTF-8
+        with open_regular(file) as content:  # no pipe, which would be waited for
+            line = content.read().decode().split("\n")[place]
+        text = line.removeprefix(beginning)
+        return (json.loads(text) if text.startswith("[") else shlex.split(text)) if text != line else None
+    except (OSError, ValueError, IndexError):  # also a file that is not UTF-8
         return None
 
 
 def with_search_options(text: str, options: Sequence[str]) -> str:
     """Return the text of a study file with the `--search` options in its second line, for `search_options_of`."""
     origin, _, lines_below = text.partition("\n")
-    return "\n".join([origin, f"{_SEARCHED_BY}{literal_line(options)}", lines_below]) if options else text
+    return "\n".join([origin, f"{_SEARCHED_BY}{_in_one_line(options)}", lines_below]) if options else text
 
 
 def search_options_of(file: Path) -> list[str]:
@@ -287,11 +301,7 @@ def search_options_of(file: Path) -> list[str]:
     The list is empty where the space was proposed, where the file was not made from a command, and where the file
     cannot be read.
     """
-    try:
-        second = file.read_text(encoding="utf-8").split("\n", 2)[1]
-        return literal_words(second.removeprefix(_SEARCHED_BY)) if second.startswith(_SEARCHED_BY) else []
-    except (OSError, ValueError, IndexError):
-        return []
+    return _words_of_comment(file, 1, _SEARCHED_BY) or []
 
 
 def _env_lines(env: Mapping[str, str], preset: str | None) -> list[str]:
@@ -340,31 +350,3 @@ def yaml(value: object, *, unicode: bool = True) -> str:
     line = text.getvalue().removesuffix("...\n").strip("\n")  # dots end a document of a single value
     has_one_line = len(line.splitlines()) <= 1  # some characters beyond ASCII end a line, too
     return line if has_one_line else yaml(value, unicode=False)
-
-
-def preset_text(name: str, preset: str) -> str:
-    """Return the text of a study file for a popular trainer, in which the user replaces the command.
-
-    Some presets have a whole study file. It is returned as it is, with a name of its own instead of `name`.
-    """
-    row = PRESETS[preset]
-    if row.study:
-        return row.study
-    samples = row.samples.removesuffix(" * {gradient_accumulation_steps}")  # the file's command has no such flag
-    counted = f"    samples_per_iteration: {yaml(samples)}\n" if samples else ""
-    space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
-    return f"""\
-# Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.
-name: {yaml(name)}
-trainer:
-  name: command
-  options:
-    command: {yaml(row.command)}
-    # one iteration: {row.counts}
-    progress: {preset}
-{counted}devices: auto
-space:
-{space}
-probe: {{iterations: 8, max_seconds: 420}}
-search: {{trials: 24}}
-"""

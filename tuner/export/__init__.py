@@ -8,11 +8,11 @@ from tuner.export.findings import (
     failed_lines,
     findings,
     gain_text,
-    measured_otherwise,
     result,
+    session_note,
 )
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unseen, whole_training
+from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unknown_gain, unmeasured, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
 from tuner.export.tables import Row, front_row, ladder_of_study, method_summary, race_row, safe_rung
 from tuner.export.wording import (

@@ -230,11 +230,15 @@ class CaseView:
 
     @cached_property
     def failed_again_text(self) -> str | None:
-        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None."""
+        """A sentence that the default config was measured and failed later, in its newest trial; otherwise None.
+
+        A failure counts only where neither the set-up is at fault, such as a missing package, nor a busy machine.
+        """
         if self.default is None:
             return None
+        silent = {kind for kind in FailureKind if kind.blame is Blame.SETUP or kind.says_nothing}  # about the config
         of_default = [trial for trial in self.ended if trial.launch_key == self.default.launch_key]
-        newest = of_default[-1]
+        newest = [trial for trial in of_default if trial.status not in silent][-1]
         if newest.probe.failure is None or not is_failure(newest.status):  # an interruption is no failure
             return None
         return f"#{newest.number} failed with the config of #{of_default[0].number}: {newest.probe.failure.detail}"
@@ -251,22 +255,22 @@ class CaseView:
     def slowing_text(self) -> str | None:
         """A sentence, if the default and another config slowed for good at different iterations, and none was steady.
 
-        Then iterations may get longer all the time, as with growing sequences. The faster config gets further in a
-        probe, so it is measured on longer iterations.
+        Otherwise None. With such a slowing, iterations may get longer all the time, as with growing sequences. The
+        faster config gets further in a probe, so it is measured on longer iterations.
         """
         newest = [config.trials[-1] for config in self.configs]
         slowed_at = {trial.number: at for trial in newest if (at := _late_slowing(trial)) is not None}
-        own = self.default.trials[-1].number if self.default else None
-        if own not in slowed_at:
+        default_number = self.default.trials[-1].number if self.default else None
+        if default_number not in slowed_at:
             return None
-        later = 1.25 * slowed_at[own]  # chosen
+        later = 1.25 * slowed_at[default_number]  # chosen
         if any((trial.probe.iteration or 0) >= later for trial in newest if trial.number not in slowed_at):  # steady
             return None
         for number, iteration in slowed_at.items():
             if iteration >= later:
                 return (
-                    f"#{own} slowed for good at iteration {slowed_at[own]}, #{number} at {iteration}: if iterations "
-                    f"get longer with time, #{number} looks slower than it is"
+                    f"#{default_number} slowed for good at iteration {slowed_at[default_number]}, #{number} at "
+                    f"{iteration}: if iterations get longer with time, #{number} looks slower than it is"
                 )
         return None
 
@@ -278,8 +282,12 @@ class CaseView:
 
     @property
     def default_name(self) -> str:
-        """What people call the config with which the best is compared."""
-        return "your command" if self.record.trainer_name == "command" else "the default"
+        """What people call the config with which the best is compared, with its rung if that is not the best's."""
+        if self.record.trainer_name == "command":
+            return "your command"
+        rung = self.rung(self.default.config) if self.default else None
+        is_of_rung = rung is None or self.best is None or rung == self.rung(self.best.config)
+        return "the default" if is_of_rung else f"the default at {self.record.ladder}={rung}"
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -328,7 +336,7 @@ class CaseView:
 
     @property
     def largest_ok(self) -> int | None:
-        """The largest `num_envs` at which an eligible config has run."""
+        """The largest `num_envs` at which an eligible config has run; None where none has."""
         eligible = (self.rung(config.config) for config in self.configs if config.is_eligible)
         return max((rung for rung in eligible if rung is not None), default=None)
 
@@ -366,8 +374,8 @@ class CaseView:
         newest = self.failures[-1].failure if self.failures else None
         if newest in of_set_up:
             return str(newest)
-        others = Counter({kind: count for kind, count in self.counts.items() if kind not in of_set_up})
-        return _commonest_failure(others) or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
+        of_probes = Counter({kind: count for kind, count in self.counts.items() if kind not in of_set_up})
+        return _commonest_failure(of_probes) or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property
     def probe_s(self) -> float:
@@ -410,7 +418,7 @@ def _late_slowing(trial: TrialRecord) -> int | None:
 
 
 def _commonest_failure(counts: Counter[str]) -> str | None:
-    """Return the failure kind with the largest count: see `CaseView.commonest_failure`."""
+    """Return the failure kind with the largest count; None without one. See `CaseView.commonest_failure`."""
     failed = sorted(kind for kind in counts if kind not in {OK, PRUNED})  # `max` takes the first
     return max(failed, key=lambda kind: (kind != INTERRUPTED, counts[kind]), default=None)
 

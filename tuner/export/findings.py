@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from textwrap import shorten
 
 from tuner.export.bound import advice
 from tuner.export.case_view import NO_TRIALS, CaseView
@@ -82,7 +81,7 @@ def beside_table(row: CaseSummary) -> list[CaseFinding]:
     learnt, and where best and default were not measured in the same way.
     """
     changes_learning = bool(row.best and row.best.changes_learning)
-    needs_words = row.has_none_eligible or changes_learning or bool(measured_otherwise(row))
+    needs_words = row.has_none_eligible or changes_learning or bool(session_note(row))
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
@@ -114,7 +113,8 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     newest = view.failures[-1]
     log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
     where = f"; log: {relative_to_cwd(log)}" if log.is_file() else ""
-    detail = shorten(newest.probe.detail, 200, placeholder=" …")
+    detail = " ".join(newest.probe.detail.split())
+    detail = detail if len(detail) <= 200 else f"{detail[:198]} …"
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 
 
@@ -153,7 +153,8 @@ def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
         return f"; it is {name}"
     name += f", #{default.trial}"
     if row.gain is None:
-        why = measured_otherwise(row) or "it cannot be compared with the best"
+        least = f"; the best is probably at least {row.least_gain} times as fast" if row.least_gain else ""
+        why = session_note(row) or f"it cannot be compared with the best{least}"
         return f"; {name}, has {with_error(default.value, default.error)}; {why}"
     return _gain_over(name, row, row.gain)
 
@@ -183,7 +184,7 @@ def _values_of_both(gain: BestGain) -> str:
     return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 
 
-def measured_otherwise(row: CaseSummary) -> str:
+def session_note(row: CaseSummary) -> str:
     """Return a sentence where the plain command has not measured both the best and the default; otherwise "".
 
     Values of the plain command and of sessions cannot be compared. The sentence says that the gain is that of sessions,
@@ -209,12 +210,15 @@ def gain_text(row: CaseSummary) -> str:
         is_alone = row.ok <= row.best.readings and not row.pruned
         return "no other was measured" if is_alone else "none, the default is best"
     if row.gain is None:
-        return "unknown"
+        return f"at least {row.least_gain} times" if row.least_gain else "unknown"
     if row.objective in SPEEDS:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
     points = f"{row.gain.difference('+.1f')} percentage points from {row.gain.before:.1f}"
-    return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
+    if not row.times_default:
+        return points
+    whose = "" if row.times_default == row.gain.times else " as the default of its rung"
+    return f"{points}, {row.times_default:.2g} times as fast{whose}"
 
 
 def _findings_on_choice(row: CaseSummary) -> Iterator[CaseFinding]:

@@ -184,16 +184,11 @@ class StudyReader:
 
     @property
     def fields(self) -> Fields:
-        """The names that occur in the study, in the order of appearance.
-
-        `total_batch` counts as a metric if a trial has it.
-        """
+        """The names that occur in the study, in the order of appearance."""
         parameters, metrics = dict[str, None](), dict[str, None]()
         for trial in self.trials():
             parameters |= dict.fromkeys(trial.config)
             metrics |= dict.fromkeys(trial.probe.metrics)
-            if trial.probe.total_batch is not None:
-                metrics |= {"total_batch": None}
         return Fields(tuple(parameters), tuple(metrics))
 
     def _trial(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
@@ -329,14 +329,21 @@ def _recorded_of_row(row: Mapping[str, Any], space: Mapping[str, ParameterSpec])
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
-        devices=tuple(DeviceSummary(**_with_tuples(device)) for device in storable(json.loads(row["devices"]))),
+        devices=tuple(map(_device, storable(json.loads(row["devices"])))),
         failure=failure,
     )
     return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])
 
 
+def _device(facts: Mapping[str, Any]) -> DeviceSummary:
+    """Return the summary of a device from its JSON; facts in older tables that are no longer kept are passed over.
+
+    Raises TypeError where the JSON is no summary.
+    """
+    kept = {field.name for field in fields(DeviceSummary)}.intersection(facts)
+    return DeviceSummary(**{name: _with_tuples(facts[name]) for name in kept})
+
+
 def _with_tuples(value: Any) -> Any:
     """Return a value of JSON with tuples for its lists, as the dataclasses have them."""
-    if isinstance(value, dict):
-        return {name: _with_tuples(part) for name, part in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

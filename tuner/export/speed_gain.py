@@ -7,13 +7,13 @@ trained, such as an evaluation.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import hypot, log, sqrt
+from math import floor, hypot, log, sqrt
 from statistics import fmean
 
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
 from tuner.probe import WITHOUT_PAUSE, Quantity, duration, of_known
-from tuner.search.standing import SURE, Standing
+from tuner.search.standing import SURE, Standing, least_times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,19 +55,19 @@ class BestGain:
         return f"{difference:{form}}{hidden}"
 
 
-def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
-    """Return what the best of a case gains over the config `own`; without `own`, over the default of the case.
+def gain(view: CaseView, baseline: Standing | None = None) -> BestGain | None:
+    """Return what the best of a case gains over the config `baseline`, or else over the default of the case.
 
     None where the two are the same config, and where the gain is unknown: the two were not measured in the same way, or
     the default config failed when it was measured again, so that its measurements cannot be relied on.
     """
     best = view.best
-    own = own or view.default
-    if best is None or own is None or own.launch_key == best.launch_key:
+    baseline = baseline or view.default
+    if best is None or baseline is None or baseline.launch_key == best.launch_key:
         return None
-    if view.unlike_best(own) or view.failed_again_text:
+    if view.unlike_best(baseline) or view.failed_again_text:
         return None
-    pair = view.comparable_pair(own)  # both by the plain command, or both in sessions
+    pair = view.comparable_pair(baseline)  # both by the plain command, or both in sessions
     if pair is None:
         return None
     of_steps = _speed_ratio(pair.best, pair.config, is_speed=view.objective in SPEEDS)
@@ -85,7 +85,7 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
         error=times and times.error,
         overall=overall is not None,
         in_sessions=pair.best.is_warm and not best.is_warm,
-        may_be_slower_later=_saw_first_pass_alone(own, best) and _is_as_fast_without_waits(own, best),
+        may_be_slower_later=_saw_first_pass_alone(baseline, best) and _is_as_fast_without_waits(baseline, best),
     )
 
 
@@ -102,93 +102,116 @@ def speed_in_defaults(view: CaseView, config: Standing) -> str:
     return with_error(times, ratio and ratio.error, 2)
 
 
-def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:
-    """Return how many times as fast as `own` the best is, pauses left out; None where a speed is unknown.
+def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:
+    """Return how many times as fast as `baseline` the best is, pauses left out; None where a speed is unknown.
 
     The error assumes independent errors of the two. A config that ran once does not show how much its runs differ: it
     is taken to scatter as much as the other config, if that ran several times. `_disturbance` adds other programs.
 
     Args:
         best: The best config.
-        own: The config with which it is compared.
+        baseline: The config with which it is compared.
         is_speed: Whether the first objective is the speed to compare; otherwise it is samples/s.
     """
     speed, error = (best.value, best.error) if is_speed else (best.samples_per_s, best.speed_error)
-    own_speed, own_error = (own.value, own.error) if is_speed else (own.samples_per_s, own.speed_error)
-    if not speed or not own_speed:
+    base_speed, base_error = (
+        (baseline.value, baseline.error) if is_speed else (baseline.samples_per_s, baseline.speed_error)
+    )
+    if not speed or not base_speed:
         return None
-    times = speed / own_speed
-    if error is None or own_error is None:
+    times = speed / base_speed
+    if error is None or base_error is None:
         return Quantity(times)
-    relative_errors = ((error / speed, best.readings), (own_error / own_speed, own.readings))
+    relative_errors = ((error / speed, best.readings), (base_error / base_speed, baseline.readings))
     # the mean of n runs has the scatter of one run, divided by √n, as its error
     run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
     relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
-    return Quantity(times, times * hypot(*relative, _disturbance(best.possible_loss, own.possible_loss)))
+    return Quantity(times, times * hypot(*relative, _disturbance(best.possible_loss, baseline.possible_loss)))
 
 
-def _disturbance(loss: float, own_loss: float) -> float:
+def _disturbance(loss: float, base_loss: float) -> float:
     """Return the relative standard error of a ratio of speeds that other programs may have made too small.
 
     Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `widened`. The factor of
     one config says nothing of the other's, because waits may cost a training much or nothing. So the error has the
     standard deviation of each factor, relative to its mean, and the ratio of the two means.
     """
-    means = 1.0 + loss * 2.0 / 3.0, 1.0 + own_loss * 2.0 / 3.0
-    scatter = (most / sqrt(18.0) / mean for most, mean in zip((loss, own_loss), means, strict=True))
+    means = 1.0 + loss * 2.0 / 3.0, 1.0 + base_loss * 2.0 / 3.0
+    scatter = (most / sqrt(18.0) / mean for most, mean in zip((loss, base_loss), means, strict=True))
     return hypot(*scatter, log(means[0] / means[1]))
 
 
-def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
-    """Yield why the gain of the best over the config `own` may not hold, as sentences, the largest doubt first.
+def least_gain(view: CaseView, baseline: Standing | None) -> float | None:
+    """Return how many times as fast as the config `baseline` the best probably is at least, where the gain is unknown.
+
+    The bound has one decimal, rounded down. None where it is unknown, too, or shows no gain.
+    """
+    if baseline is None or view.best is None or view.failed_again_text or not view.unlike_best(baseline):
+        return None
+    times = floor(10.0 * (least_times(view.best, baseline) or 0.0)) / 10.0
+    return times if times > 1.0 else None
+
+
+def unknown_gain(view: CaseView, baseline: Standing | None) -> Iterator[str]:
+    """Yield why the gain of the best over the config `baseline` is unknown, as a sentence; nothing where it is known.
+
+    The sentence has the least gain, where that is known.
+    """
+    if why := view.unlike_best(baseline) or view.failed_again_text:  # each is a sentence, or None
+        least = least_gain(view, baseline)
+        yield f"the gain is unknown{f', probably at least {least} times' if least else ''}: {why}"
+
+
+def doubts(view: CaseView, baseline: Standing | None, name: str = "your command") -> Iterator[str]:
+    """Yield why the gain of the best over the config `baseline` may not hold, as sentences, the largest doubt first.
 
     `name` says what a person calls that config.
     """
-    if why := view.unlike_best(own) or view.failed_again_text:  # each is a sentence, or None
-        yield f"the gain is unknown: {why}"
+    yield from unknown_gain(view, baseline)
     yield from filter(None, [view.loaded_text, view.slowing_text])
-    if own is None or view.best is None:
+    if baseline is None or view.best is None:
         return
-    yield from unseen(own, view.best, name)
-    if own.readings == 1:
+    yield from unmeasured(baseline, view.best, name)
+    if baseline.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
-    yield from _later_start(own, view.best, name)
-    if not _pause_notes(own, view.best):
+    yield from _later_start(baseline, view.best, name)
+    if not _pause_notes(baseline, view.best):
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
-def unseen(own: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
+def unmeasured(baseline: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
     """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
 
-    These are passes over the data after the first one, and pauses such as evaluations. `name`: that of `own` in words.
+    These are passes over the data after the first one, and pauses such as evaluations. `name`: what a person calls
+    `baseline`.
     """
-    if _saw_first_pass_alone(own, best):
+    if _saw_first_pass_alone(baseline, best):
         cached = f"if later passes find the data in a cache, {name} is faster than that"
-        if _is_as_fast_without_waits(own, best):
+        if _is_as_fast_without_waits(baseline, best):
             cached += ", and may be faster than the best"
         yield f"{name} was measured in its first pass over the data alone: {cached}"
-    shares = [_step_share(own), _step_share(best)]
-    pause_notes = _pause_notes(own, best)
+    shares = [_step_share(baseline), _step_share(best)]
+    pause_notes = _pause_notes(baseline, best)
     if not pause_notes or all(shares):
         return
     text = f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
-    speeds = [own.samples_per_s, best.samples_per_s]
+    speeds = [baseline.samples_per_s, best.samples_per_s]
     pauses_s = [(1 / share - 1) / speed for share, speed in zip(shares, speeds, strict=True) if share and speed]
     if pauses_s and all(speeds):  # the seconds of pauses for each sample, of the config whose pauses are known
-        own_s, best_s = (1 / speed + pauses_s[0] for speed in speeds if speed)
-        text += f"; if both pause alike, the best is {own_s / best_s:.2f} times as fast"
+        base_s, best_s = (1 / speed + pauses_s[0] for speed in speeds if speed)
+        text += f"; if both pause alike, the best is {base_s / best_s:.2f} times as fast"
     yield text
 
 
-def _saw_first_pass_alone(own: Standing, best: Standing) -> bool:
-    """Return whether `own`, which waits for data, was measured in its first pass over them, and the best also later."""
-    is_worth_a_doubt = _data_share(own) > 0.02  # chosen
-    return is_worth_a_doubt and _passes(own) == 0 and bool(_passes(best))
+def _saw_first_pass_alone(baseline: Standing, best: Standing) -> bool:
+    """Return whether `baseline` waits for data and was measured in its first pass alone, and the best also later."""
+    is_worth_a_doubt = _data_share(baseline) > 0.02  # chosen
+    return is_worth_a_doubt and _passes(baseline) == 0 and bool(_passes(best))
 
 
-def _is_as_fast_without_waits(own: Standing, best: Standing) -> bool:
-    """Return whether `own` would be at least as fast as the best if it never waited for data."""
-    return (own.samples_per_s or 0.0) >= (1.0 - _data_share(own)) * (best.samples_per_s or 0.0)
+def _is_as_fast_without_waits(baseline: Standing, best: Standing) -> bool:
+    """Return whether `baseline` would be at least as fast as the best if it never waited for data."""
+    return (baseline.samples_per_s or 0.0) >= (1.0 - _data_share(baseline)) * (best.samples_per_s or 0.0)
 
 
 def _passes(config: Standing) -> int | None:
@@ -204,27 +227,27 @@ def _data_share(config: Standing) -> float:
     return 1.0 if share is None else share
 
 
-def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
+def whole_training(gained: BestGain, baseline: Standing, best: Standing, name: str) -> Iterator[str]:
     """Yield a sentence with the gain over a whole training, its pauses included; nothing where pauses are unknown.
 
-    `gained`: the gain of the config `best` over the config `own`, which a person calls `name`.
+    `gained`: the gain of the config `best` over the config `baseline`, which a person calls `name`.
     """
     if gained.overall and gained.times:
         times = with_error(gained.times, gained.error, 2)
         texts = [f"over the whole training the best is {times} times as fast as {name}"]
-        before, after = (_step_share(config) for config in (own, best))
+        before, after = (_step_share(config) for config in (baseline, best))
         if before and after:
             shares = f"{100 * before:.0f} % of the time of {name} and {100 * after:.0f} % of that of the best"
             texts.append(f"steps are {shares}")
-        yield "; ".join([*texts, *_pause_notes(own, best)[:1]])
+        yield "; ".join([*texts, *_pause_notes(baseline, best)[:1]])
 
 
-def _pause_notes(own: Standing, best: Standing) -> list[str]:
+def _pause_notes(baseline: Standing, best: Standing) -> list[str]:
     """Return what evaluations and saves cost, as sentences, those of the best first.
 
     Each probe has noted this sentence itself, among its other notes.
     """
-    notes = [note for trial in (*best.trials, *own.trials) for note in trial.probe.notes]
+    notes = [note for trial in (*best.trials, *baseline.trials) for note in trial.probe.notes]
     return [note.removesuffix(f"; {WITHOUT_PAUSE}") for note in notes if note.endswith(WITHOUT_PAUSE)]
 
 
@@ -233,17 +256,18 @@ def _step_share(config: Standing) -> float | None:
     return of_known(fmean, (trial.probe.step_share for trial in config.trials))
 
 
-def _later_start(own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield after which time of training the best is ahead of `own` although it starts later.
+def _later_start(baseline: Standing, best: Standing, name: str) -> Iterator[str]:
+    """Yield after which time of training the best is ahead of `baseline` although it starts later.
 
-    Nothing is yielded where it starts less than 5 s later (chosen), or is not faster. `name` is that of `own` in words.
+    Nothing is yielded where it starts less than 5 s later (chosen), or is not faster. `name`: what a person
+    calls `baseline`.
     """
-    own_start_s = of_known(fmean, [trial.probe.start_up_s for trial in own.trials])
+    base_start_s = of_known(fmean, [trial.probe.start_up_s for trial in baseline.trials])
     best_start_s = of_known(fmean, [trial.probe.start_up_s for trial in best.trials])
-    before, after = own.samples_per_s, best.samples_per_s
-    if own_start_s is None or best_start_s is None or not before or not after or after <= before:
+    before, after = baseline.samples_per_s, best.samples_per_s
+    if base_start_s is None or best_start_s is None or not before or not after or after <= before:
         return
-    later_s = best_start_s - own_start_s
+    later_s = best_start_s - base_start_s
     if later_s >= 5.0:
         pays_s = later_s * after / (after - before)  # both have then made as many samples: before·t = after·(t - later)
         yield f"the best starts {duration(later_s)} later: it pays where {name} trains for over {duration(pays_s)}"

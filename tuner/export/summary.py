@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain, unseen
+from tuner.export.speed_gain import BestGain, gain, least_gain, unmeasured
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing
@@ -32,8 +32,6 @@ class ConfigRow:
     """The ratio of samples/s to the default config at the same rung; None where the default was not measured."""
     changes_learning: tuple[str, ...]
     """The parameters that change what is learnt and whose values differ from the default's."""
-    total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together, where the study says it."""
     measured: str = "cold"
     """`warm` where only sessions have measured the config."""
     times: float | None = None
@@ -68,6 +66,8 @@ class CaseSummary:
     """The default config of the best's rung or, where it was not measured, of another rung."""
     gain: BestGain | None = None
     """What the best gains over the default; None where there is none, where it is the best, and where it is unknown."""
+    least_gain: float | None = None
+    """How many times as fast as the default the best probably is at least, where `gain` is unknown; else None."""
     faster: ConfigRow | None = None
     """The rival: a config that makes far more samples/s than the best."""
     fastest: ConfigRow | None = None
@@ -115,7 +115,7 @@ def summary(case: CaseView) -> CaseSummary:
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     gained = gain(case)
-    not_seen = unseen(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
+    not_seen = unmeasured(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
     successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
@@ -133,6 +133,7 @@ def summary(case: CaseView) -> CaseSummary:
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
         gain=gained,
+        least_gain=least_gain(case, case.default),
         faster=_row(case, case.rival),
         fastest=_row(case, case.faster_than_busiest),
         race=case.race_with_faster,
@@ -164,7 +165,6 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         samples_per_s=standing.samples_per_s,
         vs_default=case.vs_default(standing),
         changes_learning=case.changes_learning(standing.config),
-        total_batch=standing.trials[-1].probe.total_batch,
         measured="warm" if standing.is_warm else "cold",
         times=times,
         beside_best=(pair.config.value, pair.best.value) if pair else None,

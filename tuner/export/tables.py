@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ def rounded(name: str, value: Any) -> Any:
     decimals = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}.get(unit)
     if decimals is None:
         return float(f"{value:.6g}")  # of another unit: six significant digits
-    if unit == "1/s" and abs(value) < 0.1:
+    if unit == "1/s" and abs(value) < 1.0:
         return float(f"{value:.3g}")  # a slow training makes 0.0117 iterations/s
     return round(value, decimals) if decimals else round(value)  # without decimals, a whole number without a point
 
@@ -91,15 +92,15 @@ def race_row(case: CaseView) -> Row:
 
 def front_row(case: CaseView, member: Standing) -> Row:
     """Return the row of a member of the Pareto front in `pareto.tsv`."""
-    return trial_row(case, _mean_trial(member)) | _comparison_with_default(case, member) | {"readings": member.readings}
+    return {**_mean_row(case, member), **_comparison_with_default(case, member), "readings": member.readings}
 
 
 def best_row(case: CaseView, best: Standing) -> Row:
     """Return the row of a case's best config in `best_by_case.tsv`, with columns for each of its devices."""
-    trial = _mean_trial(best)
+    trial = pooled(best.trials)
     probe = trial.probe
     return {
-        **trial_row(case, trial),
+        **_mean_row(case, best),
         **{
             f"{column}{rank}": rounded(column, getattr(device, field))
             for rank, device in enumerate(probe.devices)
@@ -117,22 +118,27 @@ def best_row(case: CaseView, best: Standing) -> Row:
     }
 
 
-def _mean_trial(standing: Standing) -> TrialRecord:
-    """Return the newest trial of a config, with the means of all its trials in place of its own numbers."""
-    return replace(pooled(standing.trials), values=standing.values)
+def _mean_row(case: CaseView, standing: Standing) -> Row:
+    """Return the cells of a config's newest trial, with the means of all its trials in place of its own numbers."""
+    trial = replace(pooled(standing.trials), values=standing.values)
+    return trial_row(case, trial) | _rounded_metrics(standing.printed_metrics)
+
+
+def _rounded_metrics(metrics: Mapping[str, float | None]) -> Row:
+    """Return the cells of metrics."""
+    return {name: rounded(name, value) for name, value in metrics.items()}
 
 
 def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the cells of any trial: column → value; without a result, its metrics are missing."""
     probe, failure = trial.probe, trial.probe.failure
-    metrics = {name: rounded(name, value) for name, value in probe.metrics.items()}
     own_names = (  # of the probe's record
-        *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+        *("samples", "samples_per_s", "start_up_s", "window_s", "total_s"),
         *("iterations", "launched", "measured_on", "out_dir", "digest"),
     )
     return {
         **trial.config,
-        **metrics,
+        **_rounded_metrics(trial.printed_metrics),
         **{name: rounded(name, getattr(probe, name)) for name in own_names},
         "case": case.name,
         "method": case.method,
@@ -157,7 +163,7 @@ def _comparison_with_default(case: CaseView, standing: Standing) -> Row:
 
 
 def _utc(moment: datetime | None) -> str | None:
-    """Return a moment in UTC as text, to the second."""
+    """Return a moment in UTC as text, to the second; None for None."""
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
 
 
@@ -182,12 +188,10 @@ def _best_columns(study: StudyReader) -> list[str]:
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables
     ranks = range(max([2, *(len(case.record.devices) for case in study.cases)]))
-    average, *maxima = _OF_DEVICE
-    averages = [f"{average}{rank}" for rank in ranks]
-    extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
+    averages, *maxima = [[f"{column}{rank}" for rank in ranks] for column in _OF_DEVICE]
     fixed = [
         *("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s"),
-        *(*averages, "min_avg_util", *extremes, "agent_config", "base_agent", "out_dir"),
+        *(*averages, "min_avg_util", *chain(*maxima), "agent_config", "base_agent", "out_dir"),
     ]
     added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
@@ -205,7 +209,7 @@ def _ordered_measurements(study: StudyReader) -> list[str]:
     # why a trial is not eligible is a text with the metrics of the constraints that it breaks
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
-    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
     ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))

@@ -32,10 +32,9 @@ def relative_to_cwd(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
-    """Return a config as one line of NAME=VALUE, with its total batch if that is known."""
-    words = [f"{name}={value_text(value)}" for name, value in config.items()]
-    return " ".join(words if total_batch is None else [*words, f"(total batch {total_batch:,.10g})"])
+def in_words(config: Mapping[str, Value]) -> str:
+    """Return a config as one line of NAME=VALUE."""
+    return " ".join(f"{name}={value_text(value)}" for name, value in config.items())
 
 
 SPEEDS = {SAMPLES_PER_S: "samples/s", ITERATIONS_PER_S: "iterations/s"}
@@ -56,7 +55,7 @@ def score_text(value: float, error: float | None) -> str:
     """Return the score of a race as text; its standard error has two digits if it is known, and the score as many."""
     if not error or error < 1e-9 * abs(value):  # the runs differ by nothing but rounding
         return figure(value)
-    return with_error(value, error, max(0, 1 - floor(log10(error))))
+    return _plus_minus(value, error, max(0, 1 - floor(log10(error))))  # a score may be below 0
 
 
 def _decimals(value: float, error: float | None) -> int:
@@ -79,9 +78,17 @@ def _decimals(value: float, error: float | None) -> int:
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
     """Return a value as text, with its standard error if that is known, such as `12.3 ± 0.4`.
 
-    Without `decimals`, both have as many as suit them.
+    No measured value is below 0, so an error above the value only says how large that may be: `12.3 (at most 43.1)`
+    adds two standard errors. Without `decimals`, all numbers have as many as suit them.
     """
     decimals = _decimals(value, error) if decimals is None else decimals
+    if error is not None and error > value >= 0.0:
+        return f"{value:,.{decimals}f} (at most {value + 2.0 * error:,.{decimals}f})"
+    return _plus_minus(value, error, decimals)
+
+
+def _plus_minus(value: float, error: float | None, decimals: int) -> str:
+    """Return a value and its error, if that is known, with so many decimals."""
     return " ± ".join(f"{number:,.{decimals}f}" for number in (value, error) if number is not None)
 
 

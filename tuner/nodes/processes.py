@@ -219,7 +219,7 @@ class NodeProcesses(StartedProcess):
         return [watcher.host for watcher in self.watchers if watcher.oom_kills > self._oom_kills[watcher.host]]
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the node that failed first, or 0 if all have ended without a failure; otherwise None.
+        """Return the exit code of the node that failed first, or 0 once all have ended without a failure; None before.
 
         After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that others can report
         failures, too. Before `end`, it is also None if a node is lost: the caller reads `lost`, which says more.

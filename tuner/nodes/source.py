@@ -197,7 +197,7 @@ class Nodes:
         return sum(watcher.oom_kills for watcher in self._watchers)
 
     def start(self, plan: probe.ProbePlan) -> NodeProcesses:
-        """Start a plan's command on its nodes; a `StartProcess`."""
+        """Start a plan's command on its nodes, and return its processes; a `StartProcess`."""
         of_plan = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
             plan, of_plan, self._inbox, self._clock, head=self._head, protections=self._protections, timing=self._timing

@@ -175,11 +175,11 @@ _TORCHRUN_ENDS = re.compile(r"torch[./]distributed[./]elastic\b.*(?:closing sign
 """Matches the lines with which torchrun reports that a rank has ended; its own `ChildFailedError` follows."""
 
 
-def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
+def crash_line(causes: RootCauses, lines: Sequence[str]) -> str:
     """Return the exception that began a crash, or else the last line, shortened for a message.
 
-    Under torchrun, a rank that ends without an exception of its own, as by `SystemExit("unknown key")`, has written the
-    last line before those of torchrun.
+    A rank may end without an exception, as by `SystemExit("unknown key")`. torchrun then raises `ChildFailedError`, and
+    the line before torchrun's first one says more than that.
 
     Args:
         causes: The exceptions in the output.
@@ -264,7 +264,7 @@ class Evidence:
             causes.feed(text, t_s, rank)
         kinds = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]  # only the user interrupts
         kind = next((kind for kind in kinds if kind == message.get("kind")), None)
-        self._add(REPORTED, Clue(t_s, last_words(causes, texts), rank, is_fatal=True, is_certain=True, kind=kind))
+        self._add(REPORTED, Clue(t_s, crash_line(causes, texts), rank, is_fatal=True, is_certain=True, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
         """Add one line of the output; keep it as a clue if a rule matches it, or if it shows that a rank may be dying.
@@ -342,11 +342,11 @@ class Evidence:
         """The trainer's own report, or else the exception that began a crash; None if neither is known."""
         return self.reported[0] if self.reported else self._printed_causes.root_cause
 
-    def last_words(self) -> str:
+    def crash_line(self) -> str:
         """Return the line that best explains an unknown crash."""
         if self.reported:
             return self.reported[0].text
-        return last_words(self._printed_causes, [clue.text for clue in self._tail])
+        return crash_line(self._printed_causes, [clue.text for clue in self._tail])
 
     def _rank(self, clues: Sequence[Clue]) -> int | None:
         """Return the rank that some lines name, or else the first rank that has died; None if none is known."""

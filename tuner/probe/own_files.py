@@ -94,6 +94,27 @@ def warning(folders: Sequence[Path], out_dir: Path, means: ProtectionMeans | Non
     )
 
 
+def warning_of_saves(saves_to: Sequence[str], folders: Sequence[Path], out_dir: Path) -> str | None:
+    """Return a sentence that warns the person of folders into which a probe has saved, and which nothing protects.
+
+    None if there are none. A folder that is gone was a temporary one.
+
+    Args:
+        saves_to: The folders into which the probe has saved.
+        folders: The protected folders: see `folders_of`.
+        out_dir: The folder of the probe.
+    """
+    protected_folders = (*folders, out_dir.resolve())
+    existing = [path.resolve() for path in map(Path, saves_to) if path.is_dir()]
+    outside = [path for path in existing if not any(path.is_relative_to(folder) for folder in protected_folders)]
+    if not outside:
+        return None
+    return (
+        f"the training saves into {', '.join(map(str, outside))}, where probes overwrite its files: stop here if you "
+        "need them; a folder that a flag of the command names, as in `--save-dir DIR`, is protected"
+    )
+
+
 class View:
     """A private view of some folders for one command. What the command writes there is removed with the view.
 

@@ -160,8 +160,6 @@ class ProbePlan:
     """Whether steps and samples are counted inside the trainer's processes."""
     protects_files: bool = False
     """Whether the files in the folders of the command are as they were when the probe has ended: see `own_files`."""
-    total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together; None where the study does not say."""
     flops_per_sample: float | None = None
     """The floating-point operations of a training step for each of its samples; None where the study does not say."""
     expected: tuple[Path, ...] = ()
@@ -184,8 +182,8 @@ class ProbePlan:
 
         Where the trainer is counted inside, the variables that begin the counting are among them.
         """
-        own = {name: expanded(text, inherited) for name, text in self.env.items()}
-        variables = {**inherited, **own}
+        variables_of_plan = {name: expanded(text, inherited) for name, text in self.env.items()}
+        variables = {**inherited, **variables_of_plan}
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:

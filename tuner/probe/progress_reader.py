@@ -69,16 +69,16 @@ class ProgressReader:
     """Words of lines about a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
-        """Begin before the first line, and divide the patterns into those of marks and those of scores."""
+        """Begin before the first line, and divide the patterns into those of progress and those of scores."""
         self.patterns = patterns
         score = f"(?P<{SCORE_GROUP}>"
         # a training that diverges prints `nan` and `inf`, too
         any_score = rf"{score}(?i:[-+]?(?:nan|inf(?:inity)?)\b)|"
         compiled = [re.compile(pattern.replace(score, any_score)) for pattern in patterns.patterns]
-        # a pattern of a score alone completes no mark; a pattern of a mark may have a score, too
-        self._mark_patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
+        # a pattern of a score alone shows no progress; a pattern of progress may have a score, too
+        self._progress_patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
         self._score_patterns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
-        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._mark_patterns)
+        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._progress_patterns)
         self._lines_by_rank: Counter[int | None] = Counter()
         """Rank → the matches that have counted as iterations."""
         self._origin_s = origin_s
@@ -182,7 +182,7 @@ class ProgressReader:
         )
 
     def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
-        """Return the last part of an iteration of which a session has done only a share; None without such a part.
+        """Return the thin part of an iteration: its end, of which a session has done only a share; None without one.
 
         Its message has `thin_by`, the seconds of training that each second of the part stands for. `began_s` and `t_s`
         are when the iteration began and ended: the part must begin between them.
@@ -264,7 +264,7 @@ class ProgressReader:
             the iteration, such as the name of a bar. `iteration end` and `samples end` are the last count of an epoch,
             which the line prints after the count, as in `12/100`.
         """
-        for pattern in self._mark_patterns:
+        for pattern in self._progress_patterns:
             if match := pattern.search(text):
                 self.matched += 1
                 for group in (name for name, value in match.groupdict().items() if value is not None):
@@ -275,7 +275,7 @@ class ProgressReader:
                         self._partial[f"{group} end"] = end_match and number(end_match["end"])
                     if group == "iteration":
                         self._partial |= {"name": text[:begin], "after": text[end:]}
-                if pattern is self._mark_patterns[-1]:
+                if pattern is self._progress_patterns[-1]:
                     fields, self._partial = self._partial, {}
                     return self._over_epochs(fields)  # counts that begin anew in each epoch go on instead
         return None

@@ -179,7 +179,7 @@ class Prober(Protocol):
 
     @property
     def open_session(self) -> str | None:
-        """The key of the session that is open, if one is."""
+        """The key of the open session; None where no session is open."""
         ...
 
     def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:

@@ -214,7 +214,6 @@ class DeviceSummary:
     device: str
     source: str
     """The source of utilisation: `nvml`, `amdsmi`, `process_cpu` or `busy_share`; sources are never compared."""
-    window_s: float = 0.0
     util_mean_pct: float | None = None
     util_se_pct: float | None = None
     """Standard error of the mean."""
@@ -291,8 +290,6 @@ class ProbeNumbers:
     """The change of speed at which the window begins; None if it begins for another reason."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
-    total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together; None if the study does not say it."""
     samples_per_s: float | None = None
     """The samples per second of all ranks together, over the window."""
     mfu_pct: float | None = None

@@ -273,7 +273,7 @@ class _Probe:
         )
 
     def _window(self, *, ran_out: bool) -> Window | None:
-        """Return the window of the marks so far. `ran_out`: whether the trainer has ended by itself."""
+        """Return the window of the marks so far; None if it is empty. `ran_out`: the trainer has ended by itself."""
         limits = self._plan.slot.limits
         return find_window(
             self._watch.marks,
@@ -299,7 +299,7 @@ class _Probe:
         return summaries.with_busy_shares(measured, shares) if is_reported and is_cpu else measured
 
     def _alloc_retries(self) -> int | None:
-        """Return the allocator retries of all ranks so far, as they report them or else as they were counted inside."""
+        """Return the allocator retries of all ranks so far, as reported or else as counted inside; None if unknown."""
         reports = [report for report in self._watch.progress if report.alloc_retries is not None]
         by_rank = {report.rank: report.alloc_retries or 0 for report in reports}  # the newest of each rank
         counted = self._watch.training.alloc_retries if self._watch.training else None

@@ -178,7 +178,7 @@ class DeviceSeries(NamedTuple):
 
 
 def _parts(items: Sequence[_Item], most: int) -> list[Sequence[_Item]]:
-    """Cut items into at most `most` parts of neighbours, all equally long but the last."""
+    """Return items cut into at most `most` parts of neighbours, all equally long but the last."""
     length = max(1, math.ceil(len(items) / most))
     return [items[begin : begin + length] for begin in range(0, len(items), length)]
 

@@ -169,7 +169,7 @@ class SessionRun:
         return lines
 
     def exit_code(self) -> int | None:
-        """Return 0 once the run is done. A trainer that exits earlier has failed, whatever its exit code says."""
+        """Return 0 once the run is done; None before. A trainer that exits earlier has failed: its code is never 0."""
         if self._is_done:
             return 0
         code = self._session.process.exit_code()
@@ -233,9 +233,9 @@ class SessionRun:
                 return self._breach(f"no message: {line.text[:200]}")
         return line
 
-    def _breach(self, what: str) -> OutputLine:
-        """Return a console line about a breach of the protocol; `what` says which."""
-        return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + what)
+    def _breach(self, problem: str) -> OutputLine:
+        """Return a console line about a breach of the protocol; `problem` says which."""
+        return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + problem)
 
 
 class _Session:

@@ -212,7 +212,7 @@ def standard_error(
         return 0.0
     variance = squares / (count + scatter_weight - 1.5) / count  # of the mean, as of independent blocks
     lagged = sum(earlier * later for earlier, later in pairwise(residuals)) / squares
-    # r + (1 + 4 r) / n, weighted by n blocks, and solved for r
+    # `lagged` is r - (1 + 4 r) / n: solved for r, whose weight is then n - 4 blocks
     correlation = variation.correlation * correlation_weight + count * lagged + 1
     correlation /= correlation_weight + count - 4
     correlation = min(max(correlation, 0.0), 0.8)  # larger estimates are noise

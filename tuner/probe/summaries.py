@@ -145,7 +145,6 @@ def summarise(
     return DeviceSummary(
         device=device.name,
         source=source,
-        window_s=window.seconds,
         util_mean_pct=util and min(util.value, FULL_PCT),
         util_se_pct=util and util.error,
         util_edge_pct=util.edge_error if util else 0.0,
@@ -278,7 +277,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
     """
 
     def busy_pct(part: Window) -> Quantity | None:
-        """Return the share over a part of the window."""
+        """Return the share over a part of the window; None if it is unknown."""
         begin_s, end_s = busy_s.get(part.first.iteration), busy_s.get(part.last.iteration)
         if begin_s is None or end_s is None or part.seconds <= 0:
             return None
@@ -313,25 +312,19 @@ def with_busy_shares(
 
 def samples_per_s(window: Window) -> Quantity | None:
     """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
-    return _speed(window, window.sample_rates(), attrgetter("samples_per_s"))
+    scatter_error = steady.standard_error(window.sample_rates(), variation=_variation_of_speed(window))
+    return _with_total_error(lambda part: _as_quantity(part.samples_per_s), window, scatter_error)
 
 
 def iterations_per_s(window: Window) -> Quantity | None:
     """Return the iterations per second of training, with their error; None if they take no time."""
-    return _speed(window, window.iteration_rates(), attrgetter("iterations_per_s"))
+    variation = _variation_of_speed(window)
+    return _mean_with_error(lambda part: _as_quantity(part.iterations_per_s), window, variation=variation)
 
 
-def _speed(window: Window, blocks: Sequence[Block], speed_of: Callable[[Window], float | None]) -> Quantity | None:
-    """Return a number per second of training over the window, with its standard error; None if it is unknown.
-
-    Args:
-        window: The window. If its batches come in bursts, it has whole rounds of the loader, which vary more.
-        blocks: The number per second in each span of the window, which shows how much it scatters.
-        speed_of: Returns the number per second over a part of the window; None if it is unknown.
-    """
-    variation = steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
-    scatter_error = steady.standard_error(blocks, variation=variation)
-    return _with_total_error(lambda part: _as_quantity(speed_of(part)), window, scatter_error)
+def _variation_of_speed(window: Window) -> Variation:
+    """Return how much speeds usually vary: more where batches come in bursts, and a window has whole rounds of them."""
+    return steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
 
 
 MeanOf = Callable[[Window], Quantity | None]
@@ -354,9 +347,9 @@ def _mean_with_error(
 def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
-    The error is the root of the sum of three squares (independent errors): the scatter, the edge error, and the
-    difference between the means of the last level and of the whole window. No further iteration reduces the last two.
-    If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
+    The error is the root of the sum of three squares (independent errors): the scatter, the error of the window's
+    edges, and by how much the mean of the last level differs from that of the window. No further iteration reduces the
+    last two. If the mean of the last level is unknown, the mean of the window may be wrong by its full size.
 
     Args:
         mean_of: Returns the mean over a part of the window.
@@ -534,7 +527,7 @@ def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
         return energies_j[place - 1] + (energies_j[place] - energies_j[place - 1]) * share
 
     def power_w(window: Window) -> Quantity | None:
-        """Return the mean power over a window."""
+        """Return the mean power over a window; None without a reading in it."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces:
             begin_s, end_s = max(piece.begin_s, times_s[0]), min(piece.end_s, times_s[-1])

@@ -269,8 +269,8 @@ class Watch:
         `missing` names expected files that do not exist.
         """
         # parts of the sentences below
-        last_words, reached = self.evidence.last_words(), self.marks[-1].iteration if self.marks else None
-        last_line = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+        crash_line, reached = self.evidence.crash_line(), self.marks[-1].iteration if self.marks else None
+        last_line = crash_line if crash_line == NO_OUTPUT else f"the last line: {crash_line}"
         if self.unread:
             last_line = f"{self.unread}; {last_line}"
         awaited = "an iteration was seen" if reached is None else f"enough iterations (the last is {reached})"
@@ -302,7 +302,7 @@ class Watch:
                 kind, rule, detail = FailureKind.CRASH, "incomplete", f"the trainer ended with exit code 0, {how}"
             case _:
                 kind, rule = FailureKind.CRASH, "exit"
-                detail = last_words if end is ProbeEnd.FATAL else f"exit code {exit_code}: {last_words}"
+                detail = crash_line if end is ProbeEnd.FATAL else f"exit code {exit_code}: {crash_line}"
                 rank = self.evidence.cause.rank if self.evidence.cause else None
         return Failure(kind=kind, rule=rule, detail=detail, rank=rank)
 

@@ -263,14 +263,9 @@ class Window:
             is_long = span_s >= LEAST_SPAN_S and span_s > mark.pause_s
             if is_long and is_whole_round and not comes_with_next and may_cut(mark):
                 cuts.append(place)
-        # the last mark ends the last span, in place of the last cut
+        # the last whole span goes on over what is left behind it, to the last mark
         cuts = [*(cuts[:-1] or [0]), len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(cuts)]
-
-    def iteration_rates(self) -> list[Block]:
-        """Return each span that takes time, with its iterations per second."""
-        speeds = [(span.iterations_per_s, span.trained_s) for span in self.spans()]
-        return [Block(seconds, per_s) for per_s, seconds in speeds if per_s is not None]
 
     def sample_rates(self) -> list[Block]:
         """Return the spans, each with its samples per second; empty if `samples_per_s` is unknown."""
@@ -278,12 +273,6 @@ class Window:
             return []
         spans = self._part_with_samples.spans(lambda mark: mark.samples is not None)
         return [Block(span.trained_s, (span._samples or 0) / span.trained_s) for span in spans]
-
-
-def _trained_s(before: Mark, mark: Mark) -> float:
-    """Return the seconds of training between two marks: without a pause, and with what a thin part has left out."""
-    left_out_s = 0.0 if mark.thin is None else (mark.thin.trained_per_s - 1) * (mark.t_s - mark.thin.from_s)
-    return mark.t_s - before.t_s - mark.pause_s + left_out_s
 
 
 def _lengths_s(marks: Sequence[Mark]) -> list[float]:
@@ -295,7 +284,7 @@ def _lengths_s(marks: Sequence[Mark]) -> list[float]:
     begin = 0
     while begin + 1 < len(marks):
         end = _last_at_same_time(marks, begin + 1)
-        seconds = sum(_trained_s(*pair) for pair in pairwise(marks[begin : end + 1]))
+        seconds = Window(tuple(marks[begin : end + 1])).trained_s
         lengths_s += [seconds / (end - begin)] * (end - begin)
         begin = end
     return lengths_s

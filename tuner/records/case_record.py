@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from tuner.probe import MOST
-from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, LONGER, MENDED, RACE, RUNGS, STOPPED, record_of, storable
-from tuner.study import FILES, LADDER, BatchFit, Case, Config, ProbeSpec
+from tuner.records import schema
+from tuner.study import FILES, LADDER, Case, Config, ProbeSpec
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """The sentence about a search that a person or a crash has stopped."""
@@ -75,7 +75,7 @@ class CaseRecord:
 
     @property
     def trainer_name(self) -> str | None:
-        """The name of the trainer."""
+        """The name of the trainer; None where the record has none."""
         return self.trainer.get("name")
 
     def raises_a_limit_of(self, before: "CaseRecord") -> bool:
@@ -93,7 +93,7 @@ def encode(case: CaseRecord) -> dict[str, Any]:
     record = asdict(case)
     if case.recording is None:
         del record["recording"]
-    return storable({**record, "files": list(case.files), **case.files})
+    return schema.storable({**record, "files": list(case.files), **case.files})
 
 
 def decode(attribute: object) -> CaseRecord | None:
@@ -104,7 +104,7 @@ def decode(attribute: object) -> CaseRecord | None:
     if not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}
-    return record_of(CaseRecord, {**attribute, "files": files})
+    return schema.record_of(CaseRecord, {**attribute, "files": files})
 
 
 def known_case(name: str, record: CaseRecord | None) -> Case:
@@ -126,11 +126,8 @@ class RunRecord:
     seed: int
     seconds: Number
     """How long the run was to train."""
-    started_at: str = ""
-    """UTC, ISO 8601."""
     start_up_s: float | None = None
     trained_s: Number = 0.0
-    iterations_per_s: float | None = None
     samples_per_s: float | None = None
     """The samples per second of all ranks together."""
     curve: tuple[tuple[Number, Number], ...] = ()
@@ -180,12 +177,12 @@ def newest_scored(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 def read_claim(attribute: object) -> Claim | None:
     """Return the claim of a run that goes on, stored as `{"claim": …}`; None for an attribute of another form."""
-    return record_of(Claim, attribute.get("claim")) if isinstance(attribute, dict) else None
+    return schema.record_of(Claim, attribute.get("claim")) if isinstance(attribute, dict) else None
 
 
 def run_number(name: str) -> int | None:
     """Return the number of the run that the study attribute of this name holds; None for other attributes."""
-    number = name.removeprefix(RACE)
+    number = name.removeprefix(schema.RACE)
     return int(number) if number != name and number.isdecimal() else None
 
 
@@ -198,13 +195,13 @@ class StudyAttributes:
 
     @property
     def case(self) -> CaseRecord | None:
-        """The record of the case."""
-        return decode(self._attributes.get(CASE))
+        """The record of the case; None where there is none."""
+        return decode(self._attributes.get(schema.CASE))
 
     @property
     def identity(self) -> dict[str, Any] | None:
         """The settings that must not change; None before the study has any, empty where they are unreadable."""
-        attribute = self._attributes.get(IDENTITY)
+        attribute = self._attributes.get(schema.IDENTITY)
         if attribute is None:
             return None
         return attribute if isinstance(attribute, dict) else {}
@@ -212,54 +209,38 @@ class StudyAttributes:
     @property
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
-        rungs = self._attributes.get(RUNGS)
-        if not rungs or not isinstance(rungs, list | tuple):
-            return None
-        are_readable = all(isinstance(rung, int) and rung > 0 for rung in rungs)
-        return tuple(rungs) if are_readable else None
-
-    @property
-    def batch(self) -> BatchFit | None:
-        """The batch size that is `auto`; None until it has been worked out."""
-        batch = record_of(BatchFit, self._attributes.get(BATCH))
-        return batch if batch and batch.size > 0 else None
+        return self._read(schema.RUNGS, tuple[PositiveInt, ...]) or None
 
     @property
     def trials_before_mending(self) -> int:
         """The number of trials from before the set-up was mended; 0 where it never was."""
-        return self._count(MENDED)
+        return self._read(schema.MENDED, int) or 0
 
     @property
     def trials_before_longer(self) -> int:
         """The number of trials from before the time limit of a probe was raised; 0 where it never was."""
-        return self._count(LONGER)
-
-    def _count(self, name: str) -> int:
-        """Return the number of trials in an attribute; 0 where it is missing or no number."""
-        count = self._attributes.get(name)
-        return count if isinstance(count, int) else 0
+        return self._read(schema.LONGER, int) or 0
 
     @property
     def ended(self) -> str | None:
         """Why nothing was left that is worth a probe; None while the case goes on."""
-        return self._text(ENDED)
+        return self._read(schema.ENDED, str) or None
 
     @property
     def stopped(self) -> str | None:
         """How the search stopped before it had ended, and how it goes on; None where no process has stored it."""
-        return self._text(STOPPED)
-
-    def _text(self, name: str) -> str | None:
-        """Return the text of an attribute; None where it is missing, empty or no text."""
-        text = self._attributes.get(name)
-        return text if isinstance(text, str) and text else None
+        return self._read(schema.STOPPED, str) or None
 
     @property
     def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race, in their order."""
         numbered = sorted((number, name) for name in self._attributes if (number := run_number(name)) is not None)
-        runs = (record_of(RunRecord, self._attributes[name]) for _, name in numbered)
+        runs = (schema.record_of(RunRecord, self._attributes[name]) for _, name in numbered)
         return tuple(run for run in runs if run)  # a claim in the place of a run is no record
+
+    def _read(self, name: str, form: type[schema.Record]) -> schema.Record | None:
+        """Return what an attribute holds; None where it is missing or has another form."""
+        return schema.record_of(form, self._attributes.get(name))
 
 
 FACTS = {

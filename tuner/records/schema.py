@@ -56,9 +56,6 @@ BEST_IS = "best_is"
 """Study attribute, for other tools: the best, where Optuna's best trial is another or has another value; else None."""
 RUNGS = "rungs"
 """Study attribute: the rungs of an `auto` ladder, fixed once they have been made."""
-
-BATCH = "batch"
-"""Study attribute: the batch size that is `auto` and what it was worked out from, fixed once it is known."""
 RACE = "race."
 """Beginning of the study attributes that hold the runs of a race; the number of the run follows."""
 

@@ -64,7 +64,7 @@ class ProbeRecord(ProbeNumbers):
 
     @property
     def measured_on(self) -> str | None:
-        """The identities of the devices that measured the probe."""
+        """The identities of the devices that measured the probe; None where the record has none."""
         return self.host.get(DEVICES)
 
     @property
@@ -174,7 +174,7 @@ class TrialRecord:
 
     @property
     def value(self) -> float | None:
-        """The first objective."""
+        """The first objective; None without a value."""
         return self.values[0] if self.values else None
 
     @property
@@ -221,7 +221,7 @@ class TrialRecord:
 
     @property
     def total_s(self) -> float | None:
-        """The seconds that the probe took."""
+        """The seconds that the probe took; None if unknown."""
         return _number(self.probe.total_s)
 
     @property
@@ -230,13 +230,18 @@ class TrialRecord:
         return widened(self.value or 0.0, self.error, possible_loss(self.probe.devices))
 
     @property
+    def printed_metrics(self) -> dict[str, float | None]:
+        """The metrics of the probe to print: their errors are widened as `widened_error` is."""
+        return with_widened_errors(self.probe.metrics, possible_loss(self.probe.devices))
+
+    @property
     def samples_per_s(self) -> float | None:
-        """The samples that all ranks made in a second."""
+        """The samples that all ranks made in a second; None if unknown."""
         return _number(self.probe.samples_per_s)
 
     @property
     def memory_share_pct(self) -> float | None:
-        """The largest share of a device's memory in use at its peak, in percent."""
+        """The largest share of a device's memory in use at its peak, in percent; None if unknown."""
         peaks = ((device.mem_peak_mib, device.mem_total_mib) for device in self.probe.devices)
         return of_known(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 
@@ -276,6 +281,14 @@ def widened(value: float, error: float | None, loss: float) -> float | None:
             other programs mostly disturb all readings of a config alike.
     """
     return None if error is None else math.hypot(error, value * loss / math.sqrt(2.0))
+
+
+def with_widened_errors(metrics: Mapping[str, float | None], loss: float) -> dict[str, float | None]:
+    """Return metrics with their standard errors, `NAME_se`, as `widened` returns them for this `loss`."""
+    return {
+        name: widened(metrics.get(name.removesuffix("_se")) or 0.0, number, loss) if name.endswith("_se") else number
+        for name, number in metrics.items()
+    }
 
 
 def possible_loss(devices: Iterable[DeviceSummary]) -> float:

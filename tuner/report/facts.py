@@ -252,12 +252,12 @@ def result(case: CaseFacts) -> Headline:
         return Headline(value, paragraph([f"{name} was not measured", *of_best]))
     if default.launch_key == best.launch_key:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
-    sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
+    sessions = export.session_note(case.summary)  # a sentence where they have measured best or default alone
     if case.summary.gain is None:
         why = sessions or "; ".join(export.doubts(case.view, default, name))
         return Headline(value, paragraph([why, *of_best] if why else of_best))
     text, below = _gain_headline(objective, case.summary.gain, name)
-    return Headline(text, paragraph(filter(None, [below, sessions, *export.unseen(default, best, name), *of_best])))
+    return Headline(text, paragraph(filter(None, [below, sessions, *export.unmeasured(default, best, name), *of_best])))
 
 
 def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline:
@@ -327,8 +327,6 @@ def verdict(case: CaseFacts) -> str:
     row = case.summary
     known = export.findings(row)
     texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]
-    if row.best and row.best.total_batch is not None:
-        texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
         texts.append(f"its devices: {row.profile}")
     texts += map(str, known)

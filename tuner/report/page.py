@@ -1,7 +1,6 @@
-"""A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
+"""A report as one self-contained HTML page. Nothing in it is fetched from a network."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,25 +13,11 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.errors import TunerError
-from tuner.export import StudyReader, gain_text, in_words, printable, trials, with_error
+from tuner.export import StudyReader, gain_text, in_words, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
-
-
-def markdown(text: str) -> str:
-    """Return the Markdown that shows a text as it is, on one line: as no HTML, link, code or cell of a table."""
-    line = " ".join(re.split(r"[\r\n\u2028\u2029]+", text)).replace("&", "&amp;")
-    entities = {"<": "&lt;", ">": "&gt;"}  # every other mark gets a backslash before it
-    return re.sub(r"[\\`<>\[\]|]", lambda match: entities.get(match[0], f"\\{match[0]}"), printable(line))
-
-
-def fenced(text: str) -> str:
-    """Return a text as a block of code in Markdown, whose fence is longer than any run of backticks in it."""
-    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
-    return f"{fence}\n{printable(text)}\n{fence}"
-
 
 _FILTERS = {
     "winner": winner,
@@ -47,22 +32,20 @@ _FILTERS = {
     "when_found": facts.when_found,
     "memory_end": facts.memory_end,
     "pictures": pictures,
-    "fenced": lambda text: Markup(fenced(text)),  # noqa: S704 - of Markdown, and escaped
 }
 
 
-def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: str | None = None) -> str:
-    """Return the report as text.
+def render(study: StudyFacts, *, commands: Mapping[str, str], live: str | None = None) -> str:
+    """Return the report as the text of a page.
 
     Args:
         study: what the report tells.
-        form: `html` or `md`.
         commands: a case → its command to train with the best config.
         live: the `version` of the study, for a page that loads itself anew when it changes; None for a file.
     """
     return (
-        _templates(in_markdown=form == "md")
-        .get_template(f"report.{form}")
+        _templates()
+        .get_template("report.html")
         .render(
             study=study,
             cases=study.cases,
@@ -79,22 +62,16 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
 
 
 @cache
-def _templates(in_markdown: bool) -> Environment:
-    """Return the templates of the report, each compiled once. Every value is escaped, for HTML or for Markdown."""
+def _templates() -> Environment:
+    """Return the templates of the report, each compiled once. Every value is escaped."""
     environment = Environment(
         loader=PackageLoader("tuner.report"),
         autoescape=select_autoescape(["html"]),
-        finalize=_in_markdown if in_markdown else None,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {**_FILTERS, "drawn": _plotly_data, "parallel": _parallel_data}
     return environment
-
-
-def _in_markdown(value: object) -> object:
-    """Return a value as Markdown shows it; what is Markdown already stays."""
-    return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _plotly_data(picture: Picture) -> Markup:

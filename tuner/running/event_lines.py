@@ -25,9 +25,9 @@ def auto_to_come(parameter: str) -> str:
     return f"{parameter} is auto: it follows from the first probes"
 
 
-def auto_text(parameter: str, values: Iterable[int], why: str | None = None) -> str:
-    """Return a text with the values of a parameter that was `auto`; `why` says what a batch size follows from."""
-    return f"{parameter} is auto: {why or ' '.join(map(str, values))}, fixed in this study"
+def auto_text(parameter: str, values: Iterable[int]) -> str:
+    """Return a text with the rungs of a ladder that was `auto`."""
+    return f"{parameter} is auto: {' '.join(map(str, values))}, fixed in this study"
 
 
 def out_of_time(budget: "Budget") -> str:
@@ -61,7 +61,7 @@ def line(event: events.Event) -> StyledLine | None:
         case events.AutoStarted():
             text = f"case {event.case}: {auto_to_come(event.parameter)}"
         case events.AutoFixed():
-            text = f"case {event.case}: {auto_text(event.parameter, event.values, event.why)}"
+            text = f"case {event.case}: {auto_text(event.parameter, event.values)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             confirming = f", {event.confirmed} to confirm" if event.confirmed else ""
@@ -92,7 +92,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
     values = f" {objectives_text(event.values, event.error, event.samples_per_s)}" if event.values else ""
     before_notes = ";" if event.values else ":"  # without values, the notes say why
     notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
+    outcome = f"{in_words(event.config)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
     left = f"; {time_left(event.left_s)}" if event.left_s else ""

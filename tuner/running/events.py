@@ -107,13 +107,11 @@ class AutoStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoFixed(Event):
-    """The values of a parameter that was `auto`: the rungs of the ladder, or the batch size."""
+    """The rungs of a ladder that was `auto`."""
 
     case: str
     parameter: str
     values: tuple[int, ...]
-    why: str | None
-    """What a batch size follows from; None for rungs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +155,6 @@ class ProbeEnded(Event):
     case: str
     trial: int
     config: dict[str, Value]
-    total_batch: float | None
-    """The samples of all ranks in one step of the optimizer; None where they are unknown."""
     status: str
     """`ok`, `pruned`, `interrupted`, `no_reading`, or the kind of failure."""
     values: tuple[float, ...]
@@ -205,7 +201,6 @@ class ProbeEnded(Event):
             case=case.name,
             trial=trial.number,
             config=dict(trial.config),
-            total_batch=result.total_batch,
             status=verdict.status,
             values=tuple(verdict.values or ()),
             error=widened(verdict.values[0], verdict.error, possible_loss(result.devices)) if verdict.values else None,

@@ -12,28 +12,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from tuner import probe
 from tuner.errors import StudyError
-from tuner.probe import (
-    HOUR_S,
-    OUT_OF_TIME,
-    STOPPED,
-    Answer,
-    Clock,
-    MonotonicClock,
-    ProbePlan,
-    Prober,
-    ProbeResult,
-    Stop,
-)
 from tuner.records.case_record import OUT_OF_HOURS, STOPPED_EARLY
 from tuner.running.events import Listener
 from tuner.running.workbench import Workbench
-from tuner.search.calibration import BatchToFit, batch_calibration, ladder_calibration
+from tuner.search.calibration import ladder_calibration
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import Siblings, in_order, recovery, searching
 from tuner.store.database import Database
 from tuner.store.opening import check_study
-from tuner.study import REASON, Case, Config, ProbeSpec, Space, StudySpec
+from tuner.study import Case, Config, ProbeSpec, Space, StudySpec
 from tuner.trainers.base import Trainer
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
@@ -51,9 +40,9 @@ class Purpose:
     """Whether configs compete: a clear loser ends early, and the plain command measures the best of sessions again."""
     stores_ending: bool = True
     """Whether the database keeps why the work ended. It does not where other work on the case follows."""
-    ineligible: Callable[[ProbeResult], str | None] = lambda _: None
+    ineligible: Callable[[probe.ProbeResult], str | None] = lambda _: None
     """Returns why a config that ran for this purpose may not be the best; None where it may."""
-    next_answer: Callable[[ProbeResult], Answer] | None = None
+    next_answer: Callable[[probe.ProbeResult], probe.Answer] | None = None
     """Returns whether a probe goes on; None where the precision of the study's objectives decides."""
     limits: Callable[[ProbeSpec], ProbeSpec] = lambda limits: limits
     """Returns the limits of a probe, from those of the study."""
@@ -71,14 +60,6 @@ CALIBRATE = Purpose(
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
 
-def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
-    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out.
-
-    No config of these probes may be the best, because they only show how much memory a batch takes (`REASON`).
-    """
-    return replace(CALIBRATE, strategy=lambda *_: batch_calibration(batch), ineligible=lambda _: REASON)
-
-
 def purpose_of_recording(configs: Sequence[Config], *, has_target: bool = True) -> Purpose:
     """Return the purpose of measuring all configs of a list fully, in this order; for `has_target` see `Purpose`."""
     return Purpose(
@@ -86,7 +67,7 @@ def purpose_of_recording(configs: Sequence[Config], *, has_target: bool = True) 
     )
 
 
-Probe = Callable[[ProbePlan, Stop], ProbeResult]
+Probe = Callable[[probe.ProbePlan, probe.Stop], probe.ProbeResult]
 """Probes once; the second argument may end the probe early."""
 
 
@@ -95,7 +76,7 @@ class Pulse(NamedTuple):
 
     every_s: float
     """Seconds between two events."""
-    clock: Clock
+    clock: probe.Clock
     utilisation: Callable[[], Sequence[float | None]] = tuple
     """Returns how busy each device was since the last call, in percent."""
 
@@ -150,7 +131,7 @@ def check_case(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.purpose.strategy(space, spec, 0, tuple)  # without trials and similar cases
+        job.purpose.strategy(space, spec, 0, tuple)  # no trials so far, and `tuple` returns no similar cases
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 
@@ -167,9 +148,9 @@ class Shortage(NamedTuple):
 class Budget:
     """The time that probes may take: `hours` from now on, or no limit where `hours` is None."""
 
-    def __init__(self, clock: Clock, hours: float | None) -> None:
+    def __init__(self, clock: probe.Clock, hours: float | None) -> None:
         self._clock = clock
-        self.total_s = math.inf if hours is None else hours * HOUR_S
+        self.total_s = math.inf if hours is None else hours * probe.HOUR_S
         """The seconds of the whole budget."""
         self._end_s = clock.now() + self.total_s
         self._has_begun_probe = False
@@ -208,24 +189,24 @@ def within_budget(job: Job, budget: Budget) -> Job:
     A simulated probe takes no time, so its length is ignored.
     """
 
-    def begin(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Tell the budget that a probe begins, run it, and say so where the end of the budget has stopped it."""
+    def probe_within_budget(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+        """Return the result of a probe: its failure is `OUT_OF_TIME` where the end of the budget has stopped it."""
         budget.begin()
         result = job.probe(plan, stop)
-        is_cut = result.failure == STOPPED and budget.is_over() and not job.interrupted()
-        return replace(result, failure=OUT_OF_TIME) if is_cut else result
+        is_cut = result.failure == probe.STOPPED and budget.is_over() and not job.interrupted()
+        return replace(result, failure=probe.OUT_OF_TIME) if is_cut else result
 
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
     if job.simulated:
         return limited
-    return replace(limited, probe=begin, has_time=budget.has_time_for, left_s=budget.left_s)
+    return replace(limited, probe=probe_within_budget, has_time=budget.has_time_for, left_s=budget.left_s)
 
 
 @contextmanager
 def open_job(
     bench: Workbench,
     url: str,
-    prober: Prober,
+    prober: probe.Prober,
     *,
     listener: Listener = lambda _: None,
     interrupted: Callable[[], bool] = lambda: False,
@@ -238,7 +219,7 @@ def open_job(
     """
     pulse = None
     if every_s is not None:
-        pulse = Pulse(every_s=every_s, clock=MonotonicClock(), utilisation=prober.utilisation)
+        pulse = Pulse(every_s=every_s, clock=probe.MonotonicClock(), utilisation=prober.utilisation)
     with closing(prober), closing(Database(url)) as database:
         yield Job(
             bench=bench,

@@ -15,11 +15,10 @@ from typing import NamedTuple
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
 from tuner.records.case_record import FOLDER, CaseRecord, changed_facts, is_of_other_script
-from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
-from tuner.running.job import CALIBRATE, Job, check_case, purpose_of_batch_fit
+from tuner.running.job import CALIBRATE, Job, check_case
 from tuner.running.probing import Probing
-from tuner.search.calibration import BatchToFit, rungs_after
+from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import CaseStudy, OwnTrial
@@ -230,7 +229,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
 
 
 def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
-    """Work on a case, after the small probes that its `auto` values need, and return how that ended."""
+    """Work on a case, after the small probes that its `auto` ladder needs, and return how that ended."""
     job, small_probes = prepare(job, case)
     if small_probes is not None and small_probes.stopped:
         return small_probes
@@ -238,55 +237,33 @@ def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
 
 
 class Prepared(NamedTuple):
-    """A job with the values of a case that are `auto`, and how the small probes ended if any ran."""
+    """A job with the rungs of a case's `auto` ladder, and how the small probes ended if any ran."""
 
     job: Job
     outcome: events.CaseOutcome | None = None
 
 
 def prepare(job: Job, case: Case) -> Prepared:
-    """Return the job with all values of the case that are `auto`, and how the small probes ended if any ran.
+    """Return the job with the rungs of the case's `auto` ladder, and how the small probes ended if any ran.
 
-    The values come from the case's study. If the study has none, they follow from small probes that run now, and the
-    study keeps them for good. If fewer than two batch sizes ran, the job is as it was, and the outcome says what to
-    repair.
+    The rungs come from the case's study. If the study has none, they follow from small probes that run now, and the
+    study keeps them for good.
     """
-    if batch := job.bench.batch_to_fit(case):
-        return _with_batch(job, case, batch)
-    return _with_rungs(job, case) if job.bench.needs_calibration(case) else Prepared(job)
-
-
-def _with_rungs(job: Job, case: Case) -> Prepared:
-    """Return the job with the rungs of the case's `auto` ladder; see `prepare`."""
+    if not job.bench.needs_calibration(case):
+        return Prepared(job)
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     work, ladder = CaseWork(replace(job, purpose=CALIBRATE), case), str(space.ladder)
     outcome = None if work.study.attributes.rungs else _run_small_probes(work, job, ladder)
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
-    rungs = work.study.fixed_auto_value(RUNGS, lambda trials: rungs_after(trials, space, limits))
-    job.listener(events.AutoFixed(case=case.name, parameter=ladder, values=rungs, why=None))
+    rungs = work.study.fixed_rungs(lambda trials: rungs_after(trials, space, limits))
+    job.listener(events.AutoFixed(case=case.name, parameter=ladder, values=rungs))
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
 
-def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
-    """Return the job with the case's batch size that is `auto`, or with what to repair; see `prepare`."""
-    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
-    outcome = None if work.study.attributes.batch else _run_small_probes(work, job, batch.parameter)
-    if outcome and outcome.stopped:
-        return Prepared(job, outcome)
-    fitted = work.study.fixed_auto_value(BATCH, batch.fit)
-    if fitted is None:
-        why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
-        failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
-        probed = outcome.probed if outcome else 0
-        return Prepared(job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure))
-    job.listener(events.AutoFixed(case=case.name, parameter=batch.parameter, values=(fitted.size,), why=str(fitted)))
-    return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
-
-
-def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOutcome:
-    """Run the small probes that decide the values of a parameter which is `auto`, and return how that ended."""
-    job.listener(events.AutoStarted(case=work.study.case.case, parameter=parameter))
+def _run_small_probes(work: CaseWork, job: Job, ladder: str) -> events.CaseOutcome:
+    """Run the small probes that decide the rungs of an `auto` ladder, and return how that ended."""
+    job.listener(events.AutoStarted(case=work.study.case.case, parameter=ladder))
     outcome = work.run()
     if outcome.ending is events.Ending.INTERRUPTED:
         work.study.stop(job.early_end)  # a rerun goes on with the probes that are left

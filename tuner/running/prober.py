@@ -64,8 +64,8 @@ class RealProber:
             nodes: the source, if it is several nodes; None for this machine.
         """
         self._say = say
-        self._has_told_still_running = self._has_warned_of_files = False
-        """Whether the user knows which processes cannot be killed, and how the person's files are kept."""
+        self._has_told_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
+        """What the user knows: which processes cannot be killed, how files are kept, and which are not."""
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
         """The recorder of the last probe."""
@@ -107,6 +107,7 @@ class RealProber:
             self.close()
         self._tell_still_running()
         if plan.protects_files:
+            self._warn_of_saves(plan, result)
             _remove_saved(plan.slot)
         return self._nodes.with_nodes(result) if self._nodes else result
 
@@ -117,6 +118,15 @@ class RealProber:
             means = own_files.ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
             folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
             if text := own_files.warning(folders, plan.slot.out_dir, means):
+                self._say(text)
+
+    def _warn_of_saves(self, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
+        """Say once that a probe has saved where the person's files are not protected."""
+        saves_to = result.training.saves_to if result.training else ()
+        if saves_to and not self._has_warned_of_saves:
+            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := own_files.warning_of_saves(saves_to, folders, plan.slot.out_dir):
+                self._has_warned_of_saves = True
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:

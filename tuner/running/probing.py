@@ -70,7 +70,7 @@ class Probing:
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def measure(self, trial: OwnTrial) -> StoredProbe:
-        """Probe the config of a trial, unless it is certain to fail; store the result, and return it."""
+        """Probe the config of a trial in its slot, unless it is certain to fail; store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
@@ -108,7 +108,7 @@ class Probing:
                 trial=trial.number,
                 config=dict(trial.config),
                 left=left,
-                left_s=self._time_left(left, history, workers=history.running + 1),
+                left_s=self._time_left(left, history),
             )
         )
         measured = self._job.probe(plan, self._stop_function(trial))
@@ -118,11 +118,11 @@ class Probing:
     def _with_comparisons(
         self, result: probe.ProbeResult, plan: probe.ProbePlan, facts_before: Mapping[str, str]
     ) -> probe.ProbeResult:
-        """Return the result of a probe with its batch, FLOPs, and what has changed since other trials.
+        """Return the result of a probe with its FLOPs, and what has changed since other trials.
 
         `facts_before`: those of the study's newest measurement, such as its version of torch.
         """
-        result = probe.with_sure_speed(replace(result, total_batch=plan.total_batch), self._spec.needed)
+        result = probe.with_sure_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
         result = replace(result, mfu_pct=mfu_pct)
         before, now = facts_before.get("torch"), result.facts.get("torch")
@@ -159,6 +159,7 @@ class Probing:
             constraints=self._constraints,
             default=self._default_metrics(result),
             attempt=trial.attempt,
+            is_first=trial.history.finished == 0,
         )
         by_purpose = purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
@@ -176,8 +177,8 @@ class Probing:
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
-        own, changed = self._own_training.signature, result.training.signature
-        changes = differences(own, changed, free=frozenset(PARTS) - keeps)
+        baseline, changed = self._own_training.signature, result.training.signature
+        changes = differences(baseline, changed, free=frozenset(PARTS) - keeps)
         return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
@@ -228,7 +229,7 @@ class Probing:
                 best=best,
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=self._time_left(left, history, workers=history.running + 1),
+                left_s=self._time_left(left, history),
             )
         )
         return StoredProbe(result, history)
@@ -250,7 +251,7 @@ class Probing:
             return None if self._study.strategy.foretells_end else until_target
         return min(until_target, expected)
 
-    def _time_left(self, probes: float | None, history: History, *, workers: int) -> float | None:
+    def _time_left(self, probes: float | None, history: History) -> float | None:
         """Return the seconds until the search probably ends, at most those of the budget.
 
         That is the time that the workers need for so many usual probes, and for the confirmations at the end. It is
@@ -258,20 +259,20 @@ class Probing:
 
         Args:
             probes: The number of probes that are left; None if that is unknown.
-            history: The trials of the study, which tell how long a probe usually takes.
-            workers: The number of processes that share the probes, this one included.
+            history: The trials of the study, which tell how long a probe usually takes and how many workers share them.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         # only speeds, which have no largest value, are compared with the user's own config
-        own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        # a foretold end is counted with the measurements that compare with `own`; those after a target come on top
+        baseline = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
+        # a foretold end is counted with the readings that compare with the baseline; those after a target come on top
         target = self._job.target(self._spec)
         are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
-        if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
+        if self._job.purpose.configs_compete and not are_counted and baseline and history.to_compare(baseline):
             confirmation_s += max(usual_s, confirmation_s)
+        workers = history.running + 1  # this process, and those that run a trial
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
     def _has_measured_enough(self, so_far: probe.ProbeResult | None) -> bool:
@@ -295,7 +296,9 @@ class Probing:
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
             self._study.beat(trial)
             show(newest)
-            if so_far and (change := self._training_change(so_far)):
+            # the first steps show what is trained: before all of them are made, nothing is compared
+            is_early = so_far is not None and so_far.training is not None and so_far.training.is_early
+            if so_far and not is_early and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
             return self._answer_after_iteration(trial, so_far) if so_far else probe.Answer(probe.Next.GO)
 

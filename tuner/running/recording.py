@@ -42,11 +42,16 @@ class PlannedRecording(NamedTuple):
 def recording_bench(bench: Workbench) -> Workbench:
     """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    The probes have a folder of their own. A table holds every metric, and the series of one objective: the first
-    objective of the study.
+    The probes have a folder and, in a database that others share, a study of their own. A table holds every metric, and
+    the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
-        update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
+        update={
+            "name": f"{bench.spec.name}-record",
+            "pruner": PrunerSpec(name="none"),
+            "constraints": {},
+            "objective": bench.spec.objectives[0],
+        }
     )
     return replace(bench, spec=spec, folder=bench.folder / "record")
 
@@ -65,8 +70,6 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
     parameters = {name: spec.space[name] for name in space.names}
     if space.ladder is not None:
         parameters[space.ladder] = parameters[space.ladder].with_values(space.rungs)
-    if (batch := space.auto_batch) is not None:
-        parameters[batch] = parameters[batch].with_values(space.values(batch))
     columns(parameters)  # called for its StudyError alone
 
     session_key = partial(bench.trainer.session_key, case) if spec.probe.warm else lambda _: None
@@ -89,7 +92,7 @@ class CaseRecording(NamedTuple):
     """The recording of a case."""
 
     planned: PlannedRecording
-    """The plan; a new one if small probes gave the values that were `auto`."""
+    """The plan; a new one if small probes gave the rungs of an `auto` ladder."""
     outcome: CaseOutcome | None = None
     """How it ended; None if it never began."""
 
@@ -106,19 +109,18 @@ def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> list[CaseR
 
 
 def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
-    """Record a case, and return how that ended. Small probes come first where the study leaves values `auto`."""
+    """Record a case, and return how that ended. Small probes come first for an `auto` ladder."""
     case, recording_job = recording.case, _with_circumstances(job, recording)
     prepared_job, small_probes = prepare(recording_job, case)
     if small_probes and small_probes.stopped:
         job.listener(small_probes.event)
         return CaseRecording(recording, small_probes)
-    if prepared_job is not recording_job:  # small probes, now or earlier, gave the values
+    if prepared_job is not recording_job:  # small probes, now or earlier, gave the rungs
         recording = plan_recording(prepared_job.bench, case, recording.sample_size)
     space = prepared_job.bench.space_for(case)
     # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
-    # counted, so with them it ends when no config is left. That the values were `auto` shows in the space even now.
-    had_auto_ladder_or_batch = space.auto_bounds is not None or space.auto_batch is not None
-    purpose = purpose_of_recording(recording.configs, has_target=not had_auto_ladder_or_batch)
+    # counted, so with them it ends when no config is left. That the ladder was `auto` shows in the space even now.
+    purpose = purpose_of_recording(recording.configs, has_target=space.auto_bounds is None)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))
 

@@ -1,7 +1,7 @@
 """A study with everything that it works with: its file, trainer, devices and folder.
 
 A case is one training of the study. A ladder is the parameter that decides memory, such as the number of environments;
-its values are its rungs. Where a ladder or a batch size is `auto`, its values are worked out by small probes.
+its values are its rungs. Where a ladder is `auto`, its rungs are worked out by small probes.
 """
 
 import shutil
@@ -19,7 +19,6 @@ from tuner.nodes.source import open_nodes
 from tuner.probe import Device, DeviceSource, Slot, check_metrics, number_of
 from tuner.records.case_record import FOLDER
 from tuner.running.events import StudyStarted
-from tuner.search.calibration import BatchToFit, usual
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 
@@ -39,8 +38,6 @@ class Workbench:
     """The environment variables of the trainer's processes: visible cards, NCCL settings, the study's own variables."""
     rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
-    batches: Mapping[str, study.BatchFit] = field(default_factory=dict)
-    """Case → its batch size that is `auto`, where the size is known."""
     holds: Callable[[study.Config], bool] = study.allow_all
     """Returns whether a config can be measured at all; a replay can measure only those of its recorded table."""
 
@@ -103,7 +100,7 @@ class Workbench:
 
         1. It lacks the parameters of `not_searched`.
         2. It lacks the configs that the study's rules or the trainer refuse, and those that a replay cannot measure.
-        3. An `auto` ladder or batch size has the values that were worked out, or its first doublings before that.
+        3. An `auto` ladder has the rungs that were worked out, or its doublings before that.
         4. Its ladder ends at the largest rung that the trainer can run: a replay buffer may hold no more, for example.
 
         Raises StudyError when no parameter or no config is left, TrainerError for a value that the trainer cannot use.
@@ -127,8 +124,6 @@ class Workbench:
         check_values(self.trainer, searched.parameters)
         if searched.auto_bounds and case.name in self.rungs:  # 3
             searched = searched.with_rungs(self.rungs[case.name])
-        if searched.auto_batch and case.name in self.batches:
-            searched = searched.with_batch(self.batches[case.name].size)
         if cut := self.ladder_end_for(case):  # 4
             searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
@@ -180,34 +175,6 @@ class Workbench:
     def with_rungs(self, case: study.Case, rungs: tuple[int, ...]) -> "Workbench":
         """Return the bench with the rungs of the case's `auto` ladder."""
         return replace(self, rungs={**self.rungs, case.name: rungs})
-
-    def batch_to_fit(self, case: study.Case) -> BatchToFit | None:
-        """Return the case's batch size that is `auto` and not worked out yet; None if there is none.
-
-        The samples that an iteration has at hand limit a batch. Their number stands in the study file, or else the
-        trainer knows it for a config. The small probes run the usual config; later, any rung may run.
-        Raises TrainerError if the parameter does not count the samples of a batch.
-        """
-        space = self.space_for(case)
-        if case.name in self.batches or not (parameter := space.auto_batch):
-            return None
-        study_samples = self.spec_for(case).space[parameter].samples
-        usual_samples = self.trainer.samples_at_hand(parameter, usual(space))
-        rung_samples = [self.trainer.samples_at_hand(parameter, config) for config in space.defaults()]
-        known_samples = [count for count in (usual_samples, *rung_samples) if count is not None]
-        return BatchToFit(
-            parameter=parameter,
-            space=space,
-            # an iteration surely goes through all these samples only if the trainer tells their number
-            first=study.first_size(None if study_samples else usual_samples),
-            probed_samples=study_samples or usual_samples,
-            samples=study_samples or max(known_samples, default=None),
-            total_mib=min((device.mem_total_mib for device in self.devices if device.mem_total_mib), default=None),
-        )
-
-    def with_batch(self, case: study.Case, batch: study.BatchFit) -> "Workbench":
-        """Return the bench with the case's batch size that is `auto`."""
-        return replace(self, batches={**self.batches, case.name: batch})
 
     def started(self, cases: Sequence[study.Case]) -> StudyStarted:
         """Return the event with which the work on the study begins."""
@@ -264,7 +231,7 @@ class Workbench:
 
 
 def open_source(spec: study.StudySpec) -> DeviceSource:
-    """Open the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
+    """Open and return the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
     if spec.slurm.nodes > 1:
         return open_nodes(spec)
     return open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
@@ -308,7 +275,7 @@ def open_workbench(
     )
 
 
-def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None = None) -> list[study.Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     return study.select(bench.trainer.cases(), study.globs_of(cases or ()) or bench.spec.cases)
 

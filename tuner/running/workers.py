@@ -3,7 +3,6 @@
 Each worker is a process of `tuner` that probes configs of the same study. Its output is lines of JSON about its events.
 """
 
-import json
 import os
 import queue
 import re
@@ -16,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from tuner.devices.cpu import TEAM
 from tuner.errors import StudyError
-from tuner.probe import number_of
+from tuner.probe import json_object, number_of
 
 
 def device_groups(spec: str, available: int, *, workers: int | None, per_trial: int | None) -> list[str]:
@@ -105,7 +104,7 @@ class _Worker:
         """Put each line of the process into the queue, and then its end."""
         with stream:
             for line in stream:
-                self._lines.put((self, _parsed(line)))
+                self._lines.put((self, json_object(line) or {"complaint": line.rstrip()}))  # else the text of an error
         self._lines.put((self, None))
 
 
@@ -192,12 +191,3 @@ class WorkerTeam:
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
-
-
-def _parsed(line: str) -> Line:
-    """Return the object in a line of JSON; any other line is the text of an error."""
-    with suppress(ValueError):
-        parsed = json.loads(line)
-        if isinstance(parsed, dict):
-            return parsed
-    return {"complaint": line.rstrip()}

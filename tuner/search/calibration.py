@@ -1,4 +1,4 @@
-"""Calibration: small probes, and the rungs of an `auto` ladder or the `auto` batch size that follow from them.
+"""Calibration: small probes, and the rungs of an `auto` ladder that follow from them.
 
 The ladder is the parameter that decides how much memory a config needs, and its values are the rungs. A study file may
 say `auto` in place of the rungs. A few cheap probes then show how memory grows, and so which rungs are worth a probe.
@@ -6,19 +6,16 @@ Until then, the doublings stand for the rungs: numbers of which each is twice th
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
-from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.choosing import ALL_PROBED, Aim, Choice, Done, History, Price, Strategy, retry
 from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
-from tuner.search.trials import typed_trial
-from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
+from tuner.study import Config, ProbeSpec, Space
 
 Expects = Callable[[int], bool]
 """Returns whether a rung is expected to run, for example. Where it is, all smaller rungs are, too."""
@@ -72,27 +69,6 @@ def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
     return [rung for rung in (half_way, largest) if rung >= 1.25 * last]  # see `make_rungs` for 1.25
 
 
-def _calibrating(
-    next_config: Callable[[History], Config | None], stored_result: Callable[[StudyAttributes], object | None]
-) -> Strategy:
-    """Return a strategy of small probes, from which the rungs or the batch size of a study are worked out.
-
-    Args:
-        next_config: Returns the config to probe next; None once the probes suffice.
-        stored_result: Returns the rungs or the batch size if a worker has already stored them in the study, else None.
-    """
-
-    def choose(history: History, price: Price) -> Choice | Done:
-        """Choose the config to probe next; end once a result is stored, or the probes suffice."""
-        is_stored = stored_result(StudyAttributes(history.study.user_attrs)) is not None
-        config = next_config(history)
-        if is_stored or config is None:
-            return Done(reason=ALL_PROBED)
-        return retry(history, price) or Choice(config=config, aim=Aim.CALIBRATE)
-
-    return Strategy(choosers=(choose,))
-
-
 def ladder_calibration(space: Space) -> Strategy:
     """Return the strategy that probes one small rung after another, until the rungs of an `auto` ladder can be made."""
     configs, ladder = calibration_configs(space), str(space.ladder)
@@ -107,7 +83,15 @@ def ladder_calibration(space: Space) -> Strategy:
         unfinished = [config for config in configs if not history.is_over(config)]
         return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
-    return _calibrating(next_config, lambda attributes: attributes.rungs)
+    def choose(history: History, price: Price) -> Choice | Done:
+        """Choose the config to probe next; end once a worker has stored the rungs, or the probes suffice."""
+        is_stored = StudyAttributes(history.study.user_attrs).rungs is not None
+        config = next_config(history)
+        if is_stored or config is None:
+            return Done(reason=ALL_PROBED)
+        return retry(history, price) or Choice(config=config, aim=Aim.CALIBRATE)
+
+    return Strategy(choosers=(choose,))
 
 
 def calibration_configs(space: Space) -> list[Config]:
@@ -163,73 +147,3 @@ def usual(space: Space) -> Config:
     """
     default = space.default_at(next(iter(space.rungs), None))
     return default if default in space else space.config_of(lambda parameter: parameter.values[0])
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchToFit:
-    """What is known before an `auto` batch size of a case is worked out.
-
-    The samples at hand are those from which a rank draws its batches.
-    """
-
-    parameter: str
-    """The parameter that is the batch size."""
-    space: Space
-    first: int
-    """The size of the first probe."""
-    probed_samples: int | None
-    """The samples at hand in the probes; None where they are unknown."""
-    samples: int | None
-    """The most samples that any config of the space has at hand; None where they are unknown."""
-    total_mib: float | None
-    """The memory of the smallest device; None where it is unknown."""
-
-    @property
-    def most(self) -> int:
-        """The largest size that the study allows."""
-        return next(
-            parameter.bounds[1]
-            for parameter in self.space.parameters
-            if parameter.name == self.parameter and parameter.bounds
-        )
-
-    def config(self, size: int) -> Config:
-        """Return the config that is probed at a size: the default config of the smallest rung."""
-        return usual(self.space) | {self.parameter: size}
-
-    def next_config(self, trials: Iterable[FrozenTrial]) -> Config | None:
-        """Return the config to probe next; None once enough is known."""
-        size = next_size(self._tried(trials), first=self.first, samples=self.probed_samples, most=self.most)
-        return None if size is None else self.config(size)
-
-    def fit(self, trials: Iterable[FrozenTrial]) -> BatchFit | None:
-        """Work out the size from a study's trials so far; None if no size has run."""
-        return fit(self._tried(trials), total_mib=self.total_mib, samples=self.samples, most=self.most)
-
-    def _tried(self, trials: Iterable[FrozenTrial]) -> list[Tried]:
-        """Return the newest result of each batch size: whether it fits into memory, and how much it used.
-
-        Only trials count that differ from the usual config in the batch size alone.
-        """
-        tried: dict[int, Tried] = {}
-        for trial in trials:
-            size = trial.params.get(self.parameter)
-            if size is None or not trial.state.is_finished() or not same_launch(trial.params, self.config(size)):
-                continue
-            record = typed_trial(trial)
-            if record.retry:  # the same size will be probed again
-                continue
-            fits = None  # another failure says nothing about memory
-            if record.failure in {FailureKind.GPU_OOM, FailureKind.HOST_OOM}:
-                fits = False
-            elif trial.state == TrialState.COMPLETE:
-                fits = True
-            share = record.cost.get(MEMORY_SHARE)
-            used_mib = share * self.total_mib if share and self.total_mib else None
-            tried[size] = Tried(size=size, used_mib=used_mib, fits=fits)
-        return list(tried.values())
-
-
-def batch_calibration(batch: BatchToFit) -> Strategy:
-    """Return the strategy that probes one small size after another, until an `auto` batch size can be worked out."""
-    return _calibrating(lambda history: batch.next_config(history.trials), lambda attributes: attributes.batch)

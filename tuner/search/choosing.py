@@ -163,17 +163,17 @@ class History:
         return standing.cold_and_warm(self._ended).cold
 
     def is_new(self, config: Config) -> bool:
-        """Check whether a config of the space has never been launched and may fit into memory."""
+        """Return whether a config of the space has never been launched and may fit into memory."""
         known = launch_digest(config) in self._probed
         return not known and self.frontier.exceeded_failure(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
-        """Check whether a config needs no further probe: a probe has ended for good, or it cannot fit into memory."""
+        """Return whether a config needs no further probe: a probe has ended for good, or it cannot fit into memory."""
         is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
         return is_probed or self.frontier.exceeded_failure(config) is not None
 
     def due_retry(self) -> TrialRecord | None:
-        """Return the first failed trial that is marked for retry and has not been repeated.
+        """Return the first failed trial that is marked for retry and has not been repeated; None without one.
 
         An interrupted confirmation is left to `Strategy.confirm`: only the plain command can confirm, and a retry may
         run in a session.
@@ -187,7 +187,7 @@ class History:
         return None
 
     def failed_before(self, config: Config) -> bool:
-        """Check whether a probe of the config failed by itself and was marked for retry."""
+        """Return whether a probe of the config failed by itself and was marked for retry."""
         failed = (trial for trial in self.records if trial.retry and standing.is_failure(trial.failure))
         return any(same_launch(trial.config, config) for trial in failed)
 
@@ -205,8 +205,8 @@ class History:
             unconfirmed = leader.unconfirmed if leader else None
         return dict(unconfirmed.trials[-1].config) if unconfirmed else None
 
-    def incomparable_config(self, own: Config) -> Config | None:
-        """Return which of two configs, the user's `own` and the best, to measure again before they can be compared.
+    def incomparable_config(self, baseline: Config) -> Config | None:
+        """Return which of two configs, `baseline` and the best, to measure again before they can be compared.
 
         The plain command measures a config again in two cases:
 
@@ -218,10 +218,10 @@ class History:
         Returns:
             The config; None where both can be compared as they are.
         """
-        own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
+        base_standing, best_standing = self._cold.get(launch_digest(baseline)), standing.best(self._ended, [baseline])
         with_others = [trial for trial in self._ended if trial.probe.others_pct is not None]
         newest = with_others[-1:]  # shows how busy other programs are now
-        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
+        for subject, rival in ((base_standing, best_standing), (best_standing, base_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue
             was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
@@ -238,44 +238,44 @@ class History:
         measured = (trial for trial in self._ended if trial.values and not trial.warm)
         return sum(trial.launch_key == subject.launch_key for trial in measured) < MOST_READINGS
 
-    def disturbed_own(self, own: Config) -> Config | None:
+    def disturbed_baseline(self, baseline: Config) -> Config | None:
         """Return the user's own config if its only reading was disturbed so much that it must be repeated, else None.
 
         Other programs disturb a reading, and its error is then widened. It must be repeated if this error leaves open
         whether the own config or the best of the others is better. Only readings by the plain command are compared.
         """
-        own_standing = self._cold.get(launch_digest(own))
-        rivals = [measured for measured in self._cold.values() if measured is not own_standing]
+        base_standing = self._cold.get(launch_digest(baseline))
+        rivals = [measured for measured in self._cold.values() if measured is not base_standing]
         rival = max(rivals, key=attrgetter("value"), default=None)
-        if own_standing is None or rival is None:
+        if base_standing is None or rival is None:
             return None
-        was_disturbed = own_standing.readings == 1 and own_standing.widened_error != own_standing.error
-        noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
-        is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
-        return own_standing.config if was_disturbed and is_hidden and self._may_be_repeated(own_standing) else None
+        was_disturbed = base_standing.readings == 1 and base_standing.widened_error != base_standing.error
+        noise = hypot(base_standing.widened_error or 0.0, rival.widened_error or 0.0)
+        is_hidden = abs(rival.value - base_standing.value) <= standing.SURE * noise
+        return base_standing.config if was_disturbed and is_hidden and self._may_be_repeated(base_standing) else None
 
-    def unsure_config(self, own: Config) -> Config | None:
+    def unsure_config(self, baseline: Config) -> Config | None:
         """Return a config to measure a second time, so that the gain over the user's own config is sure; else None.
 
-        The `own` config often runs first, and another program may have been busy then. So it is measured again at the
-        end. If the best is less than 1.3 times as good, the best is measured a second time, too. Only cold readings
+        The user's own config often runs first, and another program may have been busy then. So it is measured again at
+        the end. If the best is less than 1.3 times as good, the best is measured a second time, too. Only cold readings
         count: those of the plain command, outside any session.
         """
-        own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
-        if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
+        base_standing, best_standing = self._cold.get(launch_digest(baseline)), standing.best(self._ended, [baseline])
+        if base_standing is None or best_standing is None or base_standing.value >= best_standing.value:
             return None  # there is no gain
-        is_small = best_standing.value < 1.3 * own_standing.value
-        for subject in (own_standing, best_standing) if is_small else (own_standing,):
+        is_small = best_standing.value < 1.3 * base_standing.value
+        for subject in (base_standing, best_standing) if is_small else (base_standing,):
             if subject.readings == 1 and self._may_be_repeated(subject):
                 return subject.config
         return None
 
-    def to_compare(self, own: Config) -> Config | None:
-        """Return a config to measure again once the search has ended, so that the gain over `own` is sure; else None.
+    def to_compare(self, baseline: Config) -> Config | None:
+        """Return a config to measure again once the search has ended, so that a gain is sure; else None.
 
-        `own`: the user's own config.
+        `baseline`: the user's own config, over which the best gains.
         """
-        return self.incomparable_config(own) or self.disturbed_own(own) or self.unsure_config(own)
+        return self.incomparable_config(baseline) or self.disturbed_baseline(baseline) or self.unsure_config(baseline)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""
@@ -344,16 +344,11 @@ def first_answer(choosers: Sequence[Chooser], history: History, price: Price) ->
 
 
 def retry(history: History, _price: Price) -> Choice | None:
-    """Choose the config of the first failed trial that is due again."""
+    """Choose the config of the first failed trial that is due again; None without one."""
     failed = history.due_retry()
     if failed is None:
         return None
     return Choice(config=dict(failed.config), aim=Aim.RETRY, origin=failed.origin)
-
-
-def unconfirmed(history: History, _price: Price) -> Config | None:
-    """Return the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
-    return history.unconfirmed()
 
 
 def confirmation(config: Config) -> Choice:
@@ -367,7 +362,7 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Config | None] = unconfirmed
+    confirm: Callable[[History, Price], Config | None] = lambda history, _price: history.unconfirmed()
     """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
     foretells_end: bool = False
     """Whether `Choice.trials_left` is known after some trials; it then includes the probes that `confirm` adds."""

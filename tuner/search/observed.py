@@ -10,7 +10,7 @@ from typing import NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, START_S, TrialRecord
+from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, RUNNING, START_S, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import counts_against_config, eligible
@@ -105,6 +105,8 @@ class Observed:
         """The devices that measured the newest value."""
         self.warm = False
         """Whether a session made the newest measurement."""
+        self.running = 0
+        """The number of trials that run now."""
         self.running_or_failed: set[str] = set()
         """The digests of configs that run now, or that failed and have not been measured since."""
         self.out_of_memory: list[Config] = []
@@ -157,6 +159,7 @@ class Observed:
         """
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed
+            self.running += trial.state == RUNNING
             self.running_or_failed.add(digest)
             self._note_failure(trial, config)
             return

@@ -42,7 +42,7 @@ class StrategySampler(RandomSampler):
         """Number of a trial → its config."""
 
     def exhausted(self, study: Study) -> bool:
-        """Check whether nothing is left to probe; `ended` returns the reason."""
+        """Return whether nothing is left to probe; `ended` returns the reason."""
         return self.ended(study) is not None
 
     def ended(self, study: Study) -> str | None:
@@ -133,7 +133,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     configs = space.start_configs(per_variant)
 
     def choose(history: History, _price: Price) -> Choice | None:
-        """Choose the first seed that is new."""
+        """Choose the first seed that is new; None if all were probed."""
         config = next(filter(history.is_new, configs), None)
         return None if config is None else Choice(config=config)
 
@@ -155,7 +155,8 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     def choose(history: History, _price: Price) -> Choice | None:
         """Choose the first new config of `configs`, the best config of each sibling; before it, the user's own config.
 
-        A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out.
+        A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out;
+        None if all are.
         """
         probed_siblings = {trial.origin for trial in history.records}
         for case, config in configs.items():
@@ -186,7 +187,7 @@ class Drawn:
         self._inner = _optuna_sampler(search, resumed_at)
 
     def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the cheapest new config of four draws.
+        """Choose the cheapest new config of four draws; None if no config is new.
 
         TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen, out
         of the first 1,000 new ones in a random order.

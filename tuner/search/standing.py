@@ -17,7 +17,16 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuner.probe import Change, FailureKind, error_of_mean, of_known
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, possible_loss, widened
+from tuner.records.trial import (
+    COMPLETE,
+    FAIL,
+    FINISHED,
+    TrialRecord,
+    pooled,
+    possible_loss,
+    widened,
+    with_widened_errors,
+)
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
@@ -82,8 +91,13 @@ class Standing:
 
     @property
     def widened_speed_error(self) -> float | None:
-        """The standard error of `samples_per_s` to print: see `widened_error`."""
+        """The standard error of `samples_per_s` to print; None if unknown. See `widened_error`."""
         return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
+
+    @property
+    def printed_metrics(self) -> dict[str, float | None]:
+        """The means of the metrics to print, with their standard errors: see `widened_error`."""
+        return with_widened_errors(pooled(self.trials).probe.metrics, self.possible_loss)
 
     @property
     def possible_loss(self) -> float:
@@ -97,12 +111,12 @@ class Standing:
 
     @property
     def memory_share_pct(self) -> float | None:
-        """The largest share of a device's memory in use, in percent."""
+        """The largest share of a device's memory in use, in percent; None if unknown."""
         return of_known(max, [trial.memory_share_pct for trial in self.trials])
 
     @property
     def sm_pct(self) -> float | None:
-        """The mean share of active multiprocessors, in percent."""
+        """The mean share of active multiprocessors, in percent; None if unknown."""
         return of_known(fmean, [trial.probe.metrics.get("min_avg_sm") for trial in self.trials])
 
 
@@ -587,7 +601,14 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
-    # 3
+    return _changed_alone(first, second)  # 3
+
+
+def _changed_alone(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
+    """Return a sentence if the speed of one config changed for good, and the other's trials were too short to show it.
+
+    Each config is given by its trials. A change by less than a factor of 1.5 does not count; None without one.
+    """
     for trials, rivals in ((first, second), (second, first)):
         for trial in trials:
             change = trial.probe.change
@@ -599,6 +620,38 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
                 end = f"#{newest.number} ended at iteration {newest.probe.iteration}, after {_trained_s(newest):.1f} s"
                 return f"#{trial.number} went on at {change.times:.2g} times its speed from {at}, and {end}"
     return None
+
+
+def least_times(best: Standing, baseline: Standing) -> float | None:
+    """Return how many times as fast as `baseline` the best probably is at least; None where that is unknown.
+
+    Other programs only slow a training down. So the best is at least as fast as its slowest reading, and `baseline` at
+    most as fast as its fastest reading would be without the waits for processors that others used. Both have `SURE`
+    standard errors. The ratio is unknown if only one of the two has shown a change of speed, or if sessions
+    measured only one.
+    """
+    if best.is_warm != baseline.is_warm or _changed_alone(best.trials, baseline.trials):
+        return None
+    slow = [_speed_apart(trial, -SURE) for trial in best.trials]
+    fast = [_speed_apart(trial, SURE, with_waits=False) for trial in baseline.trials]
+    least, most = (of_known(pick, speeds) for pick, speeds in ((min, slow), (max, fast)))
+    return None if None in [*slow, *fast] or least is None or not most else least / most
+
+
+def _speed_apart(trial: TrialRecord, errors: float, *, with_waits: bool = True) -> float | None:
+    """Return a trial's samples/s plus so many of its standard errors; None where they are unknown.
+
+    With `with_waits` false, waits for processors that others used are taken out; unknown if the rank hardly ran.
+    """
+    speed, error = trial.samples_per_s, trial.probe.samples_per_s_se
+    if speed is None or error is None:
+        return None
+    bound = speed + errors * error
+    if with_waits:
+        return bound
+    waits_pct = of_known(max, [device.delayed_mean_pct for device in trial.probe.devices])
+    is_unknown = trial.probe.is_disturbed if waits_pct is None else waits_pct >= 90.0  # chosen
+    return None if is_unknown else bound * (1.0 + possible_loss(trial.probe.devices))
 
 
 def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.pruners import BasePruner, HyperbandPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -37,7 +37,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     name = ladder or LADDER
 
     def choose(history: History, price: Price) -> Choice | None:
-        """Choose a new config: one of the open session, else one of a rung where no other worker is, else the first."""
+        """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
         def order(config: Config) -> tuple[bool, bool]:
@@ -60,7 +60,7 @@ def downwards(space: Space) -> list[Config]:
 
 
 def until_one_runs(history: History, _price: Price) -> Done | None:
-    """End a recovery once a config has succeeded."""
+    """End a recovery once a config has succeeded; None before."""
     return Done(reason="a config has run") if eligible(history.records) else None
 
 
@@ -78,7 +78,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
         goal = Goal(training_hours=spec.search.training_hours, ceiling=largest_value(spec.objectives[0]))
         return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=cases), cases)
     is_speed = len(spec.objectives) == 1 and largest_value(spec.objectives[0]) == math.inf
-    return by_drawing(space, spec.search, cases, resumed_at=resumed_at, own=space.own if is_speed else None)
+    return by_drawing(space, spec.search, cases, resumed_at=resumed_at, baseline=space.own if is_speed else None)
 
 
 def by_drawing(
@@ -87,17 +87,17 @@ def by_drawing(
     siblings: Sequence[Sibling] = (),
     *,
     resumed_at: int = 0,
-    own: Config | None = None,
+    baseline: Config | None = None,
 ) -> Strategy:
     """Return the strategy of the siblings' best configs, then `seeds_first`, then what TPE or a random sampler draws.
 
-    `resumed_at`: the number of trials so far. `own`: the user's own config, whose gain the end makes sure; None where
-    there is none, or no speed to compare.
+    `resumed_at`: the number of trials so far. `baseline`: the user's own config, whose gain the end makes sure;
+    None where there is none, or no speed to compare.
     """
 
     def confirm(history: History, _price: Price) -> Config | None:
-        """Return a config that only sessions have measured, or else one that makes the gain over `own` sure."""
-        return history.unconfirmed() or (history.to_compare(own) if own else None)
+        """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
+        return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
@@ -124,7 +124,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     """
 
     def choose(history: History, price: Price) -> Choice | Done | None:
-        """Return the answer of `strategy`, or instead the default of its rung if that must be probed before it."""
+        """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
         answer = choosing.first_answer(strategy.choosers, history, price)
         if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
@@ -169,30 +169,13 @@ class GuardedPruner(BasePruner):
         return len(newest) == patience and max(newest) < best * (1 - self._margin_pct / 100)
 
 
-class UnbracketedPruner(BasePruner):
-    """Hides Hyperband from Optuna. Optuna shows a sampler beside Hyperband only the trials of one bracket."""
-
-    def __init__(self, inner: BasePruner) -> None:
-        self._inner = inner
-
-    def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Ask the inner pruner."""
-        return self._inner.prune(study, trial)
-
-
 def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
     """Return the pruner that the study file names. `iterations`: those of a full probe; an iteration is a step."""
+    if spec.name == "none":
+        return NopPruner()
     hyperband = HyperbandPruner(
         min_resource=spec.min_resource,
         max_resource=max(spec.max_resource or iterations, spec.min_resource),
         reduction_factor=spec.reduction_factor,
     )
-    match spec.name:
-        case "none":
-            return NopPruner()
-        case "median":
-            return MedianPruner(n_warmup_steps=spec.min_resource)
-        case "hyperband":
-            return UnbracketedPruner(hyperband)
-        case "hyperband_patient":
-            return GuardedPruner(hyperband, patience=spec.patience)
+    return GuardedPruner(hyperband, patience=spec.patience)

@@ -64,6 +64,7 @@ def judge(
     constraints: Sequence[Constraint] = (),
     default: Mapping[str, float | None] | None = None,
     attempt: int = 1,
+    is_first: bool = False,
 ) -> Verdict:
     """Return what the study records about a probe that has ended.
 
@@ -81,9 +82,10 @@ def judge(
         constraints: The bounds that the config must keep.
         default: The metrics of the default config at the same rung, for bounds relative to it; None if unknown.
         attempt: The failures of this config in a row, including this probe's, if it has failed.
+        is_first: Whether no probe of the case has ended before.
     """
     if result.failure is not None:  # 1
-        return _verdict_on_failure(result, result.failure, attempt)
+        return _verdict_on_failure(result, result.failure, attempt, is_first=is_first)
     if result.stopped is not None:  # 2
         return Verdict(state=TrialState.PRUNED, status=PRUNED)
     numbers = {objective: probe.value(result, objective) for objective in objectives}
@@ -129,19 +131,21 @@ def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, traini
         yield f"the allocator had to retry {probe.number_of(round(result.alloc_retries), 'time')}"
 
 
-def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
+def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int, *, is_first: bool) -> Verdict:
     """Return the verdict on a failed probe, by what is to blame for the failure.
 
     - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint. But
-      a config that was too slow beside other programs is probed a second time.
+      a config that was too slow beside other programs is probed a second time; and so is one whose start was the first
+      of the case, which may have compiled what the second finds in a cache.
     - The host: the config is probed a second time, because it may be to blame after all.
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
 
-    `attempt`: the failures of this config in a row, including this one.
+    `attempt`: the failures of this config in a row, including this one. `is_first`: as of `judge`.
     """
     status = failure.kind.value
-    if failure.kind is probe.FailureKind.TOO_SLOW and result.is_disturbed and attempt < 2:
+    is_excused = result.is_disturbed or (is_first and not result.start_up_s)
+    if failure.kind is probe.FailureKind.TOO_SLOW and is_excused and attempt < 2:
         return Verdict(state=TrialState.FAIL, status=status, retry=True)
     match failure.kind.blame:
         case probe.Blame.CONFIG:
@@ -166,8 +170,8 @@ class _LiveProbe:
     incumbent: float | None
     """The best mean so far, which the probe must beat; None where there is none yet."""
 
-    def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
-        """Return whether an objective is known well enough after `more` further iterations like those so far.
+    def known_after(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
+        """Return whether an objective will be known well enough after `more` further iterations like those so far.
 
         It is once its standard error is at most `factor` times the target error of the study, or once its value is
         clearly below the incumbent.
@@ -199,7 +203,7 @@ class _LiveProbe:
         is_short = iterations + more + self.limits.warmup_iterations < self.limits.min_iterations
         if is_short or window_s < self.limits.window_seconds:
             return False
-        return all(self.is_known(objective, more=more) for objective in objectives)
+        return all(self.known_after(objective, more=more) for objective in objectives)
 
     def is_usable(self, objective: str) -> bool:
         """Return whether the value of an objective is good enough for a probe to end after its usual iterations.
@@ -223,7 +227,7 @@ class _LiveProbe:
         # 3
         is_long = window_s >= max(30.0, start_up_s)
         factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
-        return self.is_known(objective, more=1, factor=factor)
+        return self.known_after(objective, more=1, factor=factor)
 
 
 def next_answer(

@@ -33,7 +33,7 @@ from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import open_study, unchanged_attributes
 from tuner.store.storage import RunningProbe
-from tuner.study import BatchFit, Config, Space, launch_digest, open_anew
+from tuner.study import Config, Space, launch_digest, open_anew
 
 
 def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
@@ -170,24 +170,24 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     return min(choice.expected_s, usual_s)
 
 
-def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
+def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, baseline: Config | None) -> bool:
     """Return whether enough time is left after a probe to confirm the result: to measure own config and best again.
 
     The answer is always yes before `FIRST_TRIALS` trials have finished, so that the search can begin, except where a
-    disturbed reading of the own config hides which config is faster: see `History.disturbed_own`.
+    disturbed reading of the own config hides which config is faster: see `History.disturbed_baseline`.
 
     Args:
         choice: The probe.
         history: What the study has probed so far.
         left_s: The seconds that are left before the probe.
-        own: The user's own config, if there is one.
+        baseline: The user's own config, if there is one.
     """
     next_s, usual_s = _expected_s(choice, history), history.usual_s
     if next_s is None or usual_s is None:
         return True
     confirmations_s = usual_s + max(usual_s, history.confirmation_s)  # of the own config and the best
     is_enough = left_s >= next_s + confirmations_s
-    return is_enough or (history.finished < FIRST_TRIALS and not (own and history.disturbed_own(own)))
+    return is_enough or (history.finished < FIRST_TRIALS and not (baseline and history.disturbed_baseline(baseline)))
 
 
 Answer = TypeVar("Answer")
@@ -310,22 +310,18 @@ class CaseStudy:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._database.transact(lambda: StudyAttributes(self._study.user_attrs))
 
-    def fixed_auto_value(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
-        """Return the value that the study keeps for an `auto` parameter; make it from the trials if there is none yet.
+    def fixed_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the rungs that the study keeps for an `auto` ladder; `make` them from the trials if there are none.
 
-        This happens in one transaction, so that all workers get the same value. A stored value never changes.
-
-        Args:
-            name: `RUNGS` or `BATCH`: the name of the study attribute.
-            make: Makes the value from the trials. None, which is not stored, if they do not suffice.
+        This happens in one transaction, so that all workers get the same rungs. Stored rungs never change.
         """
 
-        def stored_or_made() -> Answer:
-            """Return the stored value; make and store it if there is none and the trials suffice."""
-            if (stored := getattr(self.attributes, name)) is not None:
+        def stored_or_made() -> tuple[int, ...]:
+            """Return the stored rungs; make and store them if there are none."""
+            if (stored := self.attributes.rungs) is not None:
                 return stored
-            if (made := make(self.history().trials)) is not None:
-                self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
+            made = make(self.history().trials)
+            self._study.set_user_attr(schema.RUNGS, made)
             return made
 
         return self._database.transact(stored_or_made, exclusive=True)
@@ -478,9 +474,9 @@ class CaseStudy:
 
         return self._database.transact(read_why, exclusive=True)  # no other worker begins a trial meanwhile
 
-    def stop(self, how: str) -> None:
-        """Store the sentence `how`: how the search stopped, and how to go on. The next trial that begins removes it."""
-        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), exclusive=True)
+    def stop(self, sentence: str) -> None:
+        """Store a sentence: how the search stopped, and how to go on. The next trial that begins removes it."""
+        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, sentence), exclusive=True)
 
     def report(self, trial: OwnTrial, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.

@@ -50,7 +50,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:
-    """Begin the study called `name`, or resume it with unchanged settings. The caller holds a transaction.
+    """Begin and return the study called `name`, or resume it with unchanged settings. The caller holds a transaction.
 
     A study that has measured nothing yet takes over new settings: a person has mended its set-up.
 

@@ -38,7 +38,6 @@ _CHANGED = schema.trial_queries(
     _TABLES,
 )
 """The queries of a study's trials that may be unknown: those after the last known id, and those that had not ended."""
-_NUMBER = select(TRIALS.c.number).where(TRIALS.c.trial_id == bindparam("trial"))
 _DIRECTIONS = (
     select(cast(schema.DIRECTIONS.c.direction, String).label("direction"))
     .where(schema.DIRECTIONS.c.study_id == bindparam("study"))
@@ -141,7 +140,6 @@ class TrialStorage(BaseStorage):
     get_study_name_from_id = _by_optuna(RDBStorage.get_study_name_from_id)
     get_all_studies = _by_optuna(RDBStorage.get_all_studies)
     set_trial_param = _by_optuna(RDBStorage.set_trial_param)
-    get_trial_id_from_study_id_trial_number = _by_optuna(RDBStorage.get_trial_id_from_study_id_trial_number)
     set_trial_state_values = _by_optuna(RDBStorage.set_trial_state_values)
     set_trial_intermediate_value = _by_optuna(RDBStorage.set_trial_intermediate_value)
     set_trial_system_attr = _by_optuna(RDBStorage.set_trial_system_attr)
@@ -152,10 +150,6 @@ class TrialStorage(BaseStorage):
         if template_trial is not None:
             template_trial.user_attrs = storable(template_trial.user_attrs)
         return self.rdb.create_new_trial(study_id, template_trial)
-
-    def get_trial_number_from_id(self, trial_id: int) -> int:
-        """Return the number of a trial in its study."""
-        return self.rows(_NUMBER, trial=trial_id)[0].number
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         """Store an attribute of a study, made storable."""

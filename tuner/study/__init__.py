@@ -1,7 +1,6 @@
 """Reads and checks study files: their space, their cases and their limits."""
 
-from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
-from tuner.study.cases import FILES, Case, globs_of, most_similar, search_order, select
+from tuner.study.cases import FILES, Case, globs_of, is_meant, most_similar, search_order, select
 from tuner.study.config_files import (
     as_yaml,
     changed_text,
@@ -16,7 +15,7 @@ from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, variables_without_keys, with_references, without_keys
 from tuner.study.launches import launch_with_flags, launches, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
-from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
+from tuner.study.shell import literal_line, literal_word, quoted, shell_join, shell_split
 from tuner.study.space import (
     LADDER,
     NODES,
@@ -63,7 +62,6 @@ from tuner.study.study_file import (
     complaints,
     find,
     is_fallback_of,
-    is_known,
     key_warnings,
     load,
     names,
@@ -73,6 +71,7 @@ from tuner.study.study_file import (
     open_regular,
     price_of_all,
     read_mapping,
+    study_exists,
     unmatched,
 )
 from tuner.study.variables import escaped, expanded, joined, looked_up, parts

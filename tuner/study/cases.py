@@ -62,9 +62,7 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     without_match: list[str] = []
     not_trainable: list[str] = []
     for pattern in patterns:
-        glob = pattern.removesuffix(".txt")
-        of_file = glob.rpartition("/")[2].removesuffix("_args")
-        matched = [case for case in cases if fnmatchcase(case.name, glob) or fnmatchcase(case.name, of_file)]
+        matched = [case for case in cases if is_meant(case.name, pattern)]
         if not any(case.trainable for case in matched):
             without_match.append(pattern)
             reasons = [case.fault if case.mode == "train" else f"mode {case.mode}" for case in matched]
@@ -78,6 +76,12 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
             f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
+
+
+def is_meant(name: str, pattern: str) -> bool:
+    """Return whether a pattern, as `select` takes it, matches the name of a case."""
+    glob = pattern.removesuffix(".txt")
+    return fnmatchcase(name, glob) or fnmatchcase(name, glob.rpartition("/")[2].removesuffix("_args"))
 
 
 def search_order(cases: Sequence[Case]) -> list[Case]:

@@ -77,8 +77,8 @@ def _masked_match(match: re.Match[str]) -> str:
     return match[0] if re.fullmatch(no_key, value) else f"{match['name']}{quote}{MASKED}{quote}"
 
 
-_KEY_FORM = re.compile(rf"{_ISSUED.pattern}|[0-9a-f]{{32}}|[0-9a-f]{{40}}|[0-9a-f]{{64}}")
-"""What a key looks like: one of a provider, or a hexadecimal digest."""
+_DIGEST = re.compile(r"[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}")
+"""A hexadecimal digest, which may be a key or name a version of the code."""
 _VARIABLE = re.compile(
     r"(?P<before>(?:^|(?<=\s))(?P<name>[A-Za-z_]\w*)=)(?P<value>.*?)(?=\s[A-Za-z_]\w*=|$)", re.DOTALL
 )
@@ -93,7 +93,7 @@ def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]
     return {
         name or "key": value
         for name, value in named
-        if _is_literal(value) and (_is_name_of_key(name) or _KEY_FORM.fullmatch(value))
+        if _is_key(name, value) or (_is_literal(value) and _DIGEST.fullmatch(value))
     }
 
 
@@ -102,31 +102,22 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     masked = dict(fingerprint)
     if isinstance(command := masked.get("command"), str):
         words = _named_values(_SHELL_WORD.findall(command))
-        masked["command"] = " ".join(f"{word.before}{_masked(word.name, word.value)}" for word in words)
+        masked["command"] = " ".join(word.before + _masked(word.name, word.value) for word in words)
     if isinstance(env := masked.get("env"), str):  # `A=1 B=2`
         masked["env"] = _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), env)
     return masked
 
 
 def with_references(line: str) -> str:
-    """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out.
-
-    A key is known by its name, or by the form in which its provider issues it; see `reference_to`. But a short value
-    about tokens, as of `--token-dim 64`, is no key.
-    """
-
-    def is_key(word: _NamedValue) -> bool:
-        """Return whether a word spells out a key."""
-        is_short = len(word.value) < _LEAST_CHARACTERS and "token" in word.name.lower()
-        return (_is_key(word.name, word.value) and not is_short) or bool(_ISSUED.fullmatch(word.value))
-
+    """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out."""
     words = list(_named_values(_SHELL_WORD.findall(line)))
-    if not any(map(is_key, words)):
+    are_keys = [_is_key(word.name, word.value) for word in words]
+    if not any(are_keys):
         return line
     return " ".join(
         # no reference works between the apostrophes that a word may begin with
-        word.before.lstrip("'") + f'"{reference_to(word.name or "key")}"' if is_key(word) else word.before + word.value
-        for word in words
+        word.before.lstrip("'") + f'"{reference_to(word.name or "key")}"' if is_key else word.before + word.value
+        for word, is_key in zip(words, are_keys, strict=True)
     )
 
 
@@ -137,18 +128,22 @@ def reference_to(name: str) -> str:
 
 def variables_without_keys(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are no secret keys, which change nothing that is measured; none holds a password."""
-    others = variables.keys() - literal_keys((), variables).keys()
-    return {name: without_keys(variables[name]) for name in sorted(others) if not _is_name_of_key(name)}
+    names = variables.keys() - literal_keys((), variables).keys()
+    return {name: without_keys(variables[name]) for name in sorted(names) if not _is_name_of_key(name)}
 
 
 def _masked(name: str, value: str) -> str:
-    """Return a value, or `MASKED` where its name says that it is a key."""
-    return MASKED if _is_key(name, value) else value
+    """Return a value without the keys in it: `MASKED` where all of it is a key."""
+    return MASKED if _is_key(name, value) else without_keys(value)
 
 
 def _is_key(name: str, value: str) -> bool:
-    """Return whether a value of this name spells out a key."""
-    return _is_name_of_key(name) and _is_literal(value)
+    """Return whether a value spells out a key: by the name before it, or by the form in which its provider issues it.
+
+    A short value about tokens, as of `--token-dim 64`, is no key.
+    """
+    is_short = len(value) < _LEAST_CHARACTERS and "token" in name.lower()
+    return bool(_ISSUED.fullmatch(value)) or (_is_name_of_key(name) and _is_literal(value) and not is_short)
 
 
 class _NamedValue(NamedTuple):

@@ -25,7 +25,6 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.study.batch import probed_sizes
 from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ class ParameterSpec(Strict):
     min: PositiveInt = 32
     """the smallest rung of `ladder: auto`"""
     max: PositiveInt = 65536
-    """the largest rung of `ladder: auto`, or the largest size of `batch: auto`"""
+    """the largest rung of `ladder: auto`"""
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
     grow: PositiveInt | None = None
@@ -182,25 +181,23 @@ class ParameterSpec(Strict):
     """each value of a range is the previous one times `step`"""
     own: Scalar | None = None
     """of a ladder or a range: your own value, which is probed first"""
-    batch: Literal["auto"] | None = None
-    """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
-    samples: PositiveInt | None = None
-    """of `batch: auto`: how many samples a rank draws its batches from"""
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(default_factory=dict)
     """the parameter counts only while other parameters have these values"""
 
     @model_validator(mode="before")
     @classmethod
-    def _short(cls, given: Any) -> Any:
-        """Read `NAME: auto` as `NAME: {batch: auto}`."""
-        return {"batch": AUTO} if given == AUTO else given
+    def _not_auto_alone(cls, given: Any) -> Any:
+        """Raise ValueError for `NAME: auto`, which does not say what is auto."""
+        if given == AUTO:
+            raise ValueError("write `{ladder: auto}`, or choices such as `{choices: [8, 16, 32]}`")
+        return given
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ParameterSpec":
         """Raise ValueError unless the parameter is of exactly one kind, with keys of this kind, and no value twice."""
-        given = [kind for kind in ("ladder", "batch", "choices", "range") if getattr(self, kind) is not None]
+        given = [kind for kind in ("ladder", "choices", "range") if getattr(self, kind) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
+            raise ValueError(f"give exactly one of ladder, choices, range; found {', '.join(given) or 'none'}")
         self._check_bounds()
         self._check_range()
         self._check_growth()
@@ -211,13 +208,8 @@ class ParameterSpec(Strict):
         return self
 
     def _check_bounds(self) -> None:
-        """Raise ValueError where `min`, `max`, `samples` or `when` do not fit the kind of the parameter."""
-        if self.samples is not None and not self.batch:
-            raise ValueError("only `batch: auto` allows samples")
-        if self.batch:
-            if self.when or "min" in self.model_fields_set:
-                raise ValueError(f"`batch: auto` allows no `{'when' if self.when else 'min'}`")
-        elif self.ladder != AUTO:
+        """Raise ValueError where `min`, `max` or `when` do not fit the kind of the parameter."""
+        if self.ladder != AUTO:
             if stray := [name for name in ("min", "max") if name in self.model_fields_set]:
                 raise ValueError(f"only `ladder: auto` allows {' and '.join(stray)}")
         elif self.when:
@@ -284,11 +276,8 @@ class ParameterSpec(Strict):
     def values(self) -> tuple[Value, ...]:
         """All values, the own one among them. Those of a ladder and a range are sorted.
 
-        An `auto` ladder has the doublings from `min` to `max`, and no own value until its rungs are known. An `auto`
-        batch size has the sizes that may be probed to work it out.
+        An `auto` ladder has the doublings from `min` to `max`, and no own value until its rungs are known.
         """
-        if self.batch:
-            return probed_sizes(self.max)
         if self.ladder == AUTO:
             return doublings(self.min, self.max)
         if self.ladder is not None:
@@ -330,14 +319,13 @@ class ParameterSpec(Strict):
         the end: each is searched only once the value before it is the best.
         """
         is_evenly_spaced = self.own is None or self.own in self._spaced
-        ladder_bounds = (self.min, self.max) if self.ladder == AUTO else None
         return Parameter(
             name=name,
             values=tuple(sorted(self.values, key=float)) if is_ladder else self.values,
             is_ladder=is_ladder,
             is_range=self.range is not None and is_evenly_spaced,
             is_log=self.log,
-            bounds=(1, self.max) if self.batch else ladder_bounds,  # the batch that fits may be below all probed sizes
+            bounds=(self.min, self.max) if self.ladder == AUTO else None,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else self.own,
             grown=self.grown,
@@ -387,8 +375,6 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
     for name, spec in space.items():
         if name == ladder and spec.range is not None:
             raise ValueError(f"{name} must be a ladder or choices, not a range")
-        if spec.batch and name == LADDER:
-            raise ValueError(f"{LADDER}: write `ladder: auto`; `auto` alone stands for a batch size")
         if name == ladder and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):
             raise ValueError(
                 f"{name}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
@@ -396,10 +382,5 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         for condition in spec.when:
             if condition not in space:
                 raise ValueError(f"{name}: condition on unknown parameter {condition!r}; known: {', '.join(space)}")
-    autos = [name for name, spec in space.items() if AUTO in (spec.ladder, spec.batch)]
-    if len(autos) > 1:
-        raise ValueError(
-            f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
-        )
     in_order_of_conditions(space)  # called for its ValueError: a cycle
     return space

@@ -11,12 +11,8 @@ _BARE = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
 """A word that needs no quotes in any shell."""
 _ESCAPES = {"\n": r"\n", "\t": r"\t", "\\": r"\\", "'": r"\x27", "!": r"\x21"}
 """How `$'…'` spells characters. It has no apostrophe inside, and nothing that the history of a shell replaces."""
-_ESCAPE = re.compile(r"\\(?:x(?P<byte>[0-9a-f]{2})|(?P<letter>[nt\\]))")
-"""A character as `$'…'` spells it."""
 _READ_ONLY = {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"}
 """Variables that bash lets nobody assign; the program `env` sets them."""
-_WORD = re.compile(r"""\$'(?P<escaped>(?:[^'\\]|\\.)*)'|(?P<usual>(?:[^\s'"]|'[^']*'|"[^"]*")+)|(?P<stray>\S)""")
-"""A word of a line of `literal_line`, in either quoting, or a quote that is not closed."""
 
 
 def literal_word(text: str) -> str:
@@ -33,21 +29,8 @@ def literal_word(text: str) -> str:
 
 
 def literal_line(words: Iterable[str]) -> str:
-    """Return literal words as a command line for a shell; `literal_words` reads it again."""
+    """Return literal words as a command line for a shell."""
     return " ".join(map(literal_word, words))
-
-
-def literal_words(line: str) -> list[str]:
-    """Return the words of a line that `literal_line` has made, its inverse. Raises ValueError for an unclosed quote."""
-    words: list[str] = []
-    for match in _WORD.finditer(line):
-        if match["stray"]:
-            raise ValueError(f"no closing quotation: {line}")
-        if match["usual"]:
-            words += shlex.split(match["usual"])
-        else:
-            words.append(_without_escapes(match["escaped"]))
-    return words
 
 
 def quoted(word: str) -> str:
@@ -113,14 +96,3 @@ def _with_escape(character: str) -> str:
     if character.isprintable():
         return character
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
-
-
-def _without_escapes(text: str) -> str:
-    """Return the text that `$'…'` spells; `text` is what stands between the apostrophes."""
-    letters = {"n": b"\n", "t": b"\t", "\\": b"\\"}
-    place, content = 0, b""
-    for match in _ESCAPE.finditer(text):
-        content += os.fsencode(text[place : match.start()])
-        content += bytes.fromhex(match["byte"]) if match["byte"] else letters[match["letter"]]
-        place = match.end()
-    return os.fsdecode(content + os.fsencode(text[place:]))

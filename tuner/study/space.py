@@ -1,8 +1,8 @@
 """The search space: its parameters and conditions, the configs, and what identifies a config.
 
 A config has a value for each parameter that is in use. One parameter whose larger values need more memory, such as the
-number of environments, may have the role of the ladder: its values are the rungs. A ladder or a batch size that a study
-file writes as `auto` gets its values only after some probes have shown how much memory they need.
+number of environments, may have the role of the ladder: its values are the rungs. A ladder that a study file writes as
+`auto` gets its rungs only after some probes have shown how much memory they need.
 """
 
 import hashlib
@@ -125,10 +125,9 @@ class Parameter:
     is_ladder: bool | None = None
     """Whether it is the ladder. None becomes whether it is called `num_envs`."""
     bounds: tuple[int, int] | None = None
-    """The smallest and the largest value that an `auto` ladder or batch size may get; None for other parameters.
+    """The smallest and the largest rung that an `auto` ladder may get; None for other parameters.
 
-    The `values` of an `auto` ladder are the rungs that are known so far. Those of an `auto` batch size are the sizes
-    that may be probed, or the one size that has been worked out.
+    The `values` of an `auto` ladder are the rungs that are known so far.
     """
     conditions: tuple[Condition, ...] = ()
     grown: tuple[Value, ...] = ()
@@ -140,11 +139,6 @@ class Parameter:
         """Make a parameter called `num_envs` the ladder where nothing else is said."""
         if self.is_ladder is None:
             object.__setattr__(self, "is_ladder", self.name == LADDER)
-
-    @property
-    def is_auto_batch(self) -> bool:
-        """Whether this is a batch size that the study writes as `auto`."""
-        return self.bounds is not None and not self.is_ladder
 
     def nearest(self, value: Value) -> Value:
         """Return the value of the parameter that is nearest to a given value, which is a number or one of the values.
@@ -277,11 +271,6 @@ class Space:
         return next((parameter.bounds for parameter in self.parameters if parameter.is_ladder), None)
 
     @property
-    def auto_batch(self) -> str | None:
-        """The name of the batch size that the study writes as `auto`; None where there is none."""
-        return next((parameter.name for parameter in self.parameters if parameter.is_auto_batch), None)
-
-    @property
     def own(self) -> Config | None:
         """The config of the user's own values, which is probed first; None unless all parameters have an own value.
 
@@ -295,10 +284,6 @@ class Space:
     def with_rungs(self, rungs: Sequence[int]) -> "Space":
         """Return the space whose ladder has these rungs."""
         return self._with(self.ladder, lambda ladder: replace(ladder, values=tuple(rungs)))
-
-    def with_batch(self, size: int) -> "Space":
-        """Return the space in which the `auto` batch size has this single value, which was worked out."""
-        return self._with(self.auto_batch, lambda batch: replace(batch, values=(size,)))
 
     def up_to(self, most: int) -> "Space":
         """Return the space without values of `num_envs` above `most`, which must be at least its smallest value."""
@@ -348,7 +333,7 @@ class Space:
         """
         generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
-        found = {frozenset(config.items()) for config in known}
+        drawn = {frozenset(config.items()) for config in known}
         yield from known
         for number in range(_DRAWS):
             start = generator.choice(known) if number % 2 and known else {}
@@ -360,8 +345,8 @@ class Space:
                 return generator.choice(parameter.values)
 
             config = self.config_of(pick)
-            if (values := frozenset(config.items())) not in found and self.holds(config):
-                found.add(values)
+            if (values := frozenset(config.items())) not in drawn and self.holds(config):
+                drawn.add(values)
                 known.append(config)
                 yield config
 

@@ -147,10 +147,8 @@ class EnvironmentSpec(Strict):
 
 
 class Prices(Strict):
-    """The prices of one device for one hour."""
+    """The prices of one device for one hour, in any currency."""
 
-    currency: str = "USD"
-    """the currency of all prices"""
     per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
     """the model of a device → its price"""
 
@@ -311,7 +309,7 @@ class SoakSpec(Strict):
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
-    name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
+    name: Literal["hyperband_patient", "none"] = "hyperband_patient"
     """the pruner"""
     patience: PositiveInt = 1
     """iterations in a row that must be far below the best, if `pruner_patience` is not searched"""

@@ -172,6 +172,8 @@ class Trainer(ABC):
     """Whether the commands that this trainer starts on several nodes train together."""
     score_source: str = ""
     """What the score of a race is read from, where a study can choose; empty for the trainer's usual score."""
+    loads_data: bool = True
+    """Whether a training may wait for a data loader."""
     heeds_devices: bool = True
     """Whether the command that this trainer starts depends on which or how many devices there are."""
     has_rules: bool = False
@@ -229,14 +231,6 @@ class Trainer(ABC):
         """Return the most environments that a case can run, at which its ladder ends; None where no end is known.
 
         None also where a file of the case cannot be read: `plan` reports that file.
-        """
-        return None
-
-    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
-        """Return from how many samples a rank draws its batches, which a batch cannot exceed; None where unknown.
-
-        `parameter` is the batch size that the study writes as `auto`. Raises TrainerError for a parameter that does not
-        count the samples of a batch.
         """
         return None
 

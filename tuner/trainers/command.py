@@ -72,10 +72,6 @@ class CommandTrainer(Trainer):
         self._python = interpreter(spec.python or sys.executable)
         self.folder = (Path(spec.root).expanduser() / self._options.cwd).resolve()
         """The folder in which the command runs."""
-        self._arithmetic = {
-            name: str(getattr(self._options, name)) for name in ("samples_per_iteration", "total_batch")
-        }
-        """Option → its arithmetic; empty where the study gives none."""
         self.accepts = self._options.command_parameters
         self.keeps = frozenset(self._options.keeps)
         self.counts_samples = self._options.counts_samples
@@ -83,7 +79,7 @@ class CommandTrainer(Trainer):
         self.spans_nodes, self.heeds_devices = bool(named & OF_NODES), bool(named & {"ranks", "devices"})
         score_patterns = (pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
         self.score_source = " ".join(score_patterns)
-        self.has_rules = bool(self._options.computed) or any(self._arithmetic.values())
+        self.has_rules = bool(self._options.computed or self._options.samples_per_iteration)
 
     @property
     def declines(self) -> Mapping[str, str]:
@@ -125,12 +121,11 @@ class CommandTrainer(Trainer):
             slot=slot,
             progress=LinePatterns(
                 patterns=self._options.progress,
-                samples_per_iteration=self._computed("samples_per_iteration", config, slot),
+                samples_per_iteration=self._samples_per_iteration(config, len(slot.devices)),
                 queue=loader_queue(config),
             ),
             is_counted=self._options.is_counted and not slot.to_train,
             protects_files=self._options.protect and not slot.to_train,
-            total_batch=self._computed("total_batch", config, slot),
             flops_per_sample=self._options.flops_per_sample,
             # without sessions, no config shares its key with another
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
@@ -211,7 +206,7 @@ class CommandTrainer(Trainer):
 
     @property
     def script(self) -> Path | None:
-        """The Python script that the command names."""
+        """The Python script that the command names; None without one."""
         path = script(self._options.command)
         return self.folder / path if path and (self.folder / path).is_file() else None
 
@@ -230,7 +225,8 @@ class CommandTrainer(Trainer):
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a word that arithmetic needs as a number, and for a flag that is not true or false."""
         super().check_value(parameter, value)
-        for name, text in {**self._arithmetic, **self._options.computed}.items():
+        arithmetic = {"samples_per_iteration": self._options.samples_per_iteration, **self._options.computed}
+        for name, text in arithmetic.items():
             if text and parameter in Expression(text).names and isinstance(value, bool | str):
                 raise TrainerError(f"{parameter} {value!r} is not a number, but {name} is computed from {parameter}")
         if parameter in self._flags and not isinstance(value, bool):
@@ -240,22 +236,20 @@ class CommandTrainer(Trainer):
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return in words which arithmetic of the options has no usable value for a config; None where all have one.
 
-        Each of `samples_per_iteration`, `total_batch` and `computed` must give a number above 0, and those in
-        `computed` a whole number, because it takes the place of a placeholder. So `computed: {accumulation: "64 /
-        {batch_size}"}` refuses a batch size of 48.
+        Each of `samples_per_iteration` and `computed` must give a number above 0, and those in `computed` a whole
+        number, because it takes the place of a placeholder. So `computed: {accumulation: "64 / {batch_size}"}` refuses
+        a batch size of 48.
         """
         try:
-            values = self.with_computed(config, ranks)  # raises for a formula in `computed`
-            for name, text in self._arithmetic.items():
-                self._number(name, text, values, ranks)  # called for its error
+            self._samples_per_iteration(config, ranks)  # called for its error, also that of a formula in `computed`
         except ConfigRefusedError as error:
             return str(error)
         return None
 
-    def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
-        """Return the value of the option `name`, `samples_per_iteration` or `total_batch`; None where it is unknown."""
-        ranks = len(slot.devices)
-        return self._number(name, self._arithmetic[name], self.with_computed(config, ranks), ranks)
+    def _samples_per_iteration(self, config: Config, ranks: int) -> float | None:
+        """Return the value of the option `samples_per_iteration`; None where unknown. Raises as `_number` does."""
+        text = self._options.samples_per_iteration
+        return self._number("samples_per_iteration", text, self.with_computed(config, ranks), ranks)
 
     def with_computed(self, config: Config, ranks: int) -> Config:
         """Return a config with the values that the formulas of the option `computed` give.

@@ -104,8 +104,6 @@ class CommandOptions(Strict):
     """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
     samples_per_iteration: Arithmetic = ""
     """The samples that all ranks together collect in an iteration."""
-    total_batch: Arithmetic = ""
-    """The samples of one step of the optimizer on all ranks together. Only shown."""
     flops_per_sample: float | None = Field(default=None, gt=0)
     """The floating-point operations of a training step for each of its samples, for the metric `mfu`."""
     session: Words = ()
@@ -139,7 +137,6 @@ class CommandOptions(Strict):
             "learning": self.learning or (),
             "computed": self.computed,
             "samples_per_iteration": _operands(self.samples_per_iteration),
-            "total_batch": _operands(self.total_batch),
         }.items():
             if unknown := sorted({*names} - known):
                 in_words = f"known: {', '.join(sorted(known))}"

@@ -1,4 +1,4 @@
-"""What popular trainers print, and which of their flags are worth a search; `progress: sb3` names a row."""
+"""What popular trainers print; `progress: sb3` names a row."""
 
 import tomllib
 from collections.abc import Mapping
@@ -8,24 +8,16 @@ from typing import Any, NamedTuple
 
 
 class Preset(NamedTuple):
-    """What is known of a popular trainer: how its printed lines show progress, and a command line to begin with."""
+    """How the printed lines of a popular trainer show progress."""
 
     progress: tuple[str, ...]
     """Patterns as in a study file."""
     counts: str
     """What one iteration is, and whose samples are counted."""
-    command: str
-    """A usual command line with placeholders."""
-    space: Mapping[str, str]
-    """Parameter → its values, in YAML."""
-    samples: str = ""
-    """The samples of an iteration of all ranks, computed from flags; empty where the trainer prints its samples."""
     env: Mapping[str, str] = MappingProxyType({})
     """Environment variables without which the trainer prints no progress into a pipe."""
     modules: tuple[str, ...] = ()
     """A script that imports one of these modules uses the trainer."""
-    study: str = ""
-    """The study file of a trainer that no command line starts."""
 
 
 def _presets() -> dict[str, Preset]:

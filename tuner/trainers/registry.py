@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -56,20 +56,15 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
     refused = declined_parameters(trainer, spec.space)
     unmet = spec.build_space().without_effect
     reasons = {name: f"no config has {condition}" for name, condition in unmet.items()}
-    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
-        reasons[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
+    if PATIENCE in spec.space and spec.pruner.name == "none":
+        reasons[PATIENCE] = "no probe is pruned"
     return reasons | refused
 
 
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
-    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use.
-
-    A parameter that is written as an `auto` batch size, but counts no samples, raises its error alone, at once.
-    """
+    """Raise TrainerError with all values of the parameters that the trainer, or the tuner itself, cannot use."""
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
-        if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # called for its TrainerError, whatever the config is
         for value in parameter.values:
             try:
                 if parameter.name not in TUNER_PARAMETERS:
@@ -93,7 +88,7 @@ def check_program(trainer: Trainer) -> None:
         )
 
 
-TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
+TRAINERS: Mapping[str, type[Trainer]] = {
     "mimickit": MimicKitTrainer,
     "command": CommandTrainer,
     "reference": ReferenceTrainer,

@@ -69,7 +69,7 @@ def test_a_new_config_gains_more_than_another_reading_of_a_tie() -> None:
 
 def test_one_measurement_of_a_tie_gains_nothing() -> None:
     mean, deviation = np.array([90.0, 89.9]), np.array([0.2, 0.2])
-    tied, apart = (knowledge_gradient(mean, deviation, 0.5, [0, 1], tie=tie)[1] for tie in (0.9, 0.0))
+    tied, apart = (knowledge_gradient(mean, deviation, 0.5, [0, 1], margin=margin)[1] for margin in (0.9, 0.0))
     assert tied == pytest.approx(0.0, abs=1e-6)
     assert apart > 1e-3
 

@@ -15,6 +15,7 @@ from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
 from tuner.search.choosing import History, Price, one_start
 from tuner.search.frontier import Frontier
+from tuner.search.gain import acquisition
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.trials import distribution, suggest, typed_trial
@@ -598,9 +599,10 @@ def test_failures_of_two_choices_together_write_off_neither() -> None:
 
 @pytest.mark.parametrize(("power", "runs_beside", "is_sure"), [(0.3, (2, 3), True), (1.0, (2, 3), False)])
 def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
-    power: float, runs_beside: tuple[int, int], is_sure: bool
+    power: float, runs_beside: tuple[int, int], is_sure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best has `fp8`, which runs beside one pair of other choices only, and is given up after four failures."""
+    monkeypatch.setattr(acquisition, "LAST_NEAR_BEST", 0)  # these probes would only delay the end
     sizes = {"pp": (1, 2, 4), "zero": (0, 1, 2, 3), "micro": (1, 2, 4, 8), "fp8": (0, 1), "compile": (0, 1)}
     space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
 
@@ -624,7 +626,9 @@ def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
         assert lost <= float(bound[1]) / 100.0
 
 
-def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_too_long() -> None:
+def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """`fp8` slows what was measured first, and is the best beside one `zero` and large sizes."""
     sizes = {"pp": (1, 2), "zero": (0, 1, 2, 3), "micro": (1, 2, 4), "fp8": (0, 1), "compile": (0, 1)}
     space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
@@ -638,6 +642,15 @@ def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_to
     search = probe_speeds(speed, space, most=18)
     assert search.sampler.ended(search.study) is None
     assert left(search) > 8
+
+    with monkeypatch.context() as patch:
+        patch.setattr(acquisition, "LAST_NEAR_BEST", 20)
+        assert left(search) == 2
+        copy = Search(space)
+        copy.study.add_trials(search.study.get_trials())
+        for _ in range(2):  # other workers probe
+            suggest(copy.study.ask(), space)
+        assert "4 of 18 probes failed" in (copy.sampler.ended(copy.study) or "")
 
     search.training_hours = 4.0
     search.resume()

@@ -128,11 +128,16 @@ class Acquisition:
         if outlook.best_place is None or not outlook.in_logarithms or outlook.observed.failures < MANY_FAILURES:
             return np.array([], dtype=np.intp)
         takes_long = self.probe_s(outlook.best_place) > SAVED_NEAR_BEST * outlook.goal.training_s
-        if takes_long or self._probes >= LAST_NEAR_BEST:
+        if takes_long or self._left_near_best <= 0:
             return np.array([], dtype=np.intp)
         changes = (outlook.pool.codes != outlook.pool.codes[outlook.best_place]).sum(axis=1)
         may_run = outlook.is_unmeasured & (outlook.launch_chance > LEAST_CHANCE_NEAR_BEST)
         return np.flatnonzero(may_run & (changes <= 2))
+
+    @property
+    def _left_near_best(self) -> int:
+        """How many more probes may begin near the best, beside those that other workers run."""
+        return LAST_NEAR_BEST - self._probes - self.outlook.observed.running
 
     @property
     def _place_near_best(self) -> int:
@@ -212,9 +217,12 @@ class Acquisition:
         """The expected number of probes until the search ends; None while no config may be the best."""
         if self.outlook.best_place is None:
             return None
+        near_best = min(len(self._near_best), self._left_near_best)
+        if near_best > 0 and self._reason_to_end_within_ranges is not None:  # nothing else is left to probe
+            return near_best
         # rough predictions would forbid an end before `ENOUGH_CONFIGS` configs, but they seldom stay rough for so long
         left = expected_gain.probes_left(self._chances_to_beat_best, self._rules.probes_for_rare_values)
-        return max(left, min(len(self._near_best), LAST_NEAR_BEST - self._probes))
+        return max(left, near_best)
 
     def is_as_good(self, config: Config) -> bool:
         """Return whether another probe of the best would take longer than a training with this config loses.
@@ -398,13 +406,13 @@ class Acquisition:
             predictions: What is expected of each config's value; None for what the usual model expects.
         """
         outlook = self.outlook
-        tie = expected_gain.EQUAL_WITHIN * outlook.scale
+        margin = expected_gain.EQUAL_WITHIN * outlook.scale
         gain = expected_gain.knowledge_gradient(
             *(predictions or outlook.predictions),
             errors,
             outlook.eligible_places,
             ceiling=outlook.goal.ceiling,
-            tie=tie,
+            margin=margin,
         )
         return np.where(outlook.may_probe, gain * chances, 0.0)
 

@@ -72,11 +72,11 @@ class Gain:
     def compare_with_own(self, history: History, _price: Price) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
-        From the fourth trial on, the own config is also measured again if other programs have disturbed it.
+        None if they can. From the fourth trial on, the own config is also repeated if other programs have disturbed it.
         """
         if self._own is None:
             return None
-        disturbed = history.disturbed_own(self._own) if history.finished >= FIRST_TRIALS else None
+        disturbed = history.disturbed_baseline(self._own) if history.finished >= FIRST_TRIALS else None
         config = history.incomparable_config(self._own) or disturbed
         return confirmation(self._with_patience(config, history.number)) if config else None
 
@@ -84,7 +84,7 @@ class Gain:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
         It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
-        then measures the user's own config or the best again, if the gain is not sure.
+        then measures the user's own config or the best again, if the gain is not sure. None if all is measured.
         """
         acquisition = self._acquisition(history, price)
         best = acquisition.outlook.best_config
@@ -102,7 +102,7 @@ class Gain:
         return self._space.own if self._goal.ceiling == math.inf else None
 
     def best(self, history: History) -> Config | None:
-        """Return the eligible config with the highest expected value, without the pruner's patience."""
+        """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._outlook(history).best_config
 
     def after_end(self, history: History, price: Price) -> Config:
@@ -192,7 +192,7 @@ class GainSampler(StrategySampler):
         super().__init__(space, by_gain(space, self._gain), price=price)
 
     def best(self, study: Study) -> Config | None:
-        """Return the eligible config with the highest expected value, without the pruner's patience."""
+        """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._gain.best(History(study, self._space))
 
     def after_end(self, history: History, done: Done) -> Config:

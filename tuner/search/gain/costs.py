@@ -163,7 +163,8 @@ class Costs:
     def _model_of(self, amount: str, *, exceeding: Sequence[Config] = (), **settings: Any) -> ResourceModel | None:
         """Return the model of one measured amount, such as `START_S`, with the siblings' models as prior.
 
-        `exceeding`: the configs that surely need more than 1.0 of it. `settings`: those of `ResourceModel`.
+        None without a measurement. `exceeding`: the configs that surely need more than 1.0 of it. `settings`: those of
+        `ResourceModel`.
         """
         known = self._observed.known_amounts(amount, self._pool.space)
         return fitted_after_siblings(self._pool.space, known, exceeding=exceeding, **settings)

@@ -210,7 +210,7 @@ def knowledge_gradient(
     eligible: list[int],
     *,
     ceiling: float = math.inf,
-    tie: float = 0.0,
+    margin: float = 0.0,
 ) -> Floats:
     """Return by how much one more measurement of each config raises, on average, the highest eligible mean.
 
@@ -223,14 +223,14 @@ def knowledge_gradient(
         error: The standard error of one measurement of each config.
         eligible: The positions of the configs that may be the best. Without any, gains are over the lowest mean.
         ceiling: A bound that no value exceeds.
-        tie: An eligible config gains only by the part of its lead over the best that is above this.
+        margin: The lead over the best that counts as none: only what lies above it is a gain.
     """
     shift = deviation**2 / np.hypot(deviation, error)  # the standard deviation by which a measurement moves a mean
     if not eligible:
         return expected_improvement(mean - mean.min(), shift)
     best, *behind = sorted(eligible, key=lambda place: -mean[place])
     lead = mean - mean[best]
-    lead[behind] -= tie
+    lead[behind] -= margin
     gain = expected_improvement(lead, shift)
     if math.isfinite(ceiling):  # what would lie above the ceiling is no gain
         gain = np.maximum(gain - expected_improvement(mean - max(ceiling, mean[best]), shift), 0.0)

@@ -68,12 +68,12 @@ class Outlook:
 
     @cached_property
     def best_place(self) -> int | None:
-        """The place of the eligible config with the highest expected value."""
+        """The place of the eligible config with the highest expected value; None without one."""
         return max(self.eligible_places, key=lambda place: self.mean[place], default=None)
 
     @property
     def best_config(self) -> Config | None:
-        """The config of `best_place`."""
+        """The config of `best_place`; None without one."""
         return None if self.best_place is None else self.pool.configs[self.best_place]
 
     @cached_property

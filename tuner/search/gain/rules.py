@@ -54,9 +54,9 @@ class Rules:
         """
         outlook, pool = self._outlook, self._outlook.pool
         unmeasured, failed = pool.places(outlook.observed.running_or_failed), pool.levels.codes(outlook.observed.failed)
-        own = pool.find(pool.space.own) if pool.space.own and not unmeasured else None
-        if own is not None and outlook.may_probe[own]:
-            return own
+        baseline = pool.find(pool.space.own) if pool.space.own and not unmeasured else None
+        if baseline is not None and outlook.may_probe[baseline]:
+            return baseline
         height = min([MIDDLE, *(pool.heights[place] / 2.0 for place in unmeasured)])
         # The most values that each config shares with a failed config.
         shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)

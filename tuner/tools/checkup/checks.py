@@ -24,7 +24,7 @@ from tuner.trainers.typed_command import TypedCommand
 
 
 def check_storage(url: str) -> Finding:
-    """Find out whether the database at a URL answers and contains studies, or can be created.
+    """Return whether the database at a URL answers and contains studies, or can be created, as a finding.
 
     The check changes nothing. Raises StoreError when the database cannot be reached or contains something else.
     """
@@ -44,7 +44,7 @@ def check_storage(url: str) -> Finding:
 
 
 def check_free_space(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
-    """Find out how much space is free where `folder` is or will be.
+    """Return how much space is free where `folder` is or will be, as a finding.
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
     """
@@ -169,6 +169,7 @@ def _check_disk_and_shared_memory(runs: Path) -> Iterator[Finding]:
 
     NCCL and the workers of a DataLoader need shared memory, of which containers often have only 64 MiB.
     """
+    # unlike /dev/shm, the folder may be on a disk that does not answer
     yield from findings_of("disk", lambda: [check_free_space("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():

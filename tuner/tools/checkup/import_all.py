@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def version(name: str, module: object) -> "str | None":
-    """Return the version that the module names, or else the version of its package."""
+    """Return the version that the module names, or else the version of its package; None if unknown."""
     if named := getattr(module, "__version__", None):
         return str(named)
     try:

@@ -27,6 +27,7 @@ from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, Tria
 from tuner.records.urls import shown
 from tuner.tools.diagnosis import study_times
 from tuner.tools.diagnosis.waits import IdleCause, causes
+from tuner.trainers.registry import TRAINERS
 
 if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy
@@ -149,7 +150,7 @@ def _read_own(engine: Engine, study: str, case: str | None) -> study_times.Study
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             others_pct=study_times.mean_as_fact(others_pct, DATABASE),
-            data_wait=_data_wait(ended),
+            data_wait=_data_wait(ended) or _no_data_wait(view.record.trainer.get("name", "") for view in cases),
         ),
         failures=Counter(_failure(trial) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
@@ -213,6 +214,13 @@ def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | 
     return study_times.as_fact(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
 
 
+def _no_data_wait(trainers: Iterable[str]) -> study_times.KnownFact[float] | None:
+    """Return a wait of 0 where none of the trainers, which are named, loads data; None where one may."""
+    names = set(trainers)
+    may_load = any(name not in TRAINERS or TRAINERS[name].loads_data for name in names)
+    return None if may_load else study_times.as_fact(0.0, f"{', '.join(names)} has no data loader")
+
+
 def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
     """Return the cores of the smallest machine that has measured: every trial had at least as many."""
     texts = (trial.probe.host.get("cores", "") for trial in trials)
@@ -258,9 +266,10 @@ def diagnose_journal(path: Path, study: str, given: study_times.Setup | None) ->
 
 
 def record_of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
-    """Return the record of a study in a journal.
+    """Return the record of a study in a journal: when its trials ran, the workers of their data loaders, and `n_jobs`.
 
-    Its `n_jobs`, the threads of Optuna's `optimize`, is the most trials that one process ran at the same time.
+    The workers are the mean of a parameter such as `num_workers`. `n_jobs`, the threads of Optuna's `optimize`, is the
+    most trials that one process ran at the same time.
     """
     workers = [
         float(value)
@@ -294,7 +303,6 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
     if given:
         record = replace(record, setup=given.or_else(record.setup))
     record = study_times.with_estimated_startups(record)
-    record = study_times.with_n_jobs_by_starts(record)
     facts = study_times.gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 

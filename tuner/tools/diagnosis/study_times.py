@@ -363,29 +363,6 @@ def estimated_startup(trials: Iterable[TrialTimes]) -> KnownFact[float] | None:
     return KnownFact(value=max(float(start_s), 0.0), source=f"estimated from {len(points)} trials, ± {error_s:.1f} s")
 
 
-def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
-    """Return the record with `n_jobs`, whether trials run in threads or processes, where their first starts show it.
-
-    As many first trials count as usually run at once. The time within which they all began decides:
-    1. 0 s, or less than 2 s and more than 0.1 s for each: this says nothing. Some databases keep whole seconds;
-    2. up to 0.1 s for each: they are threads of one process (`n_jobs`);
-    3. 2 s or more: they are processes, each of which first imports its libraries in a time of its own.
-
-    Unchanged where that is known already, or where one trial runs at a time.
-    """
-    facts = gather(record)
-    usual = facts.running_at_once.usual if facts.running_at_once else 0
-    first_starts_s = sorted(trial.running[0] for trial in record.trials if trial.running)[:usual]
-    if record.setup.n_jobs is not None or record.is_ours or usual < 2 or len(first_starts_s) < usual:
-        return record
-    spread_s = first_starts_s[-1] - first_starts_s[0]
-    if spread_s <= 0.0 or 0.1 * usual < spread_s < 2.0:  # 1
-        return record
-    source = f"estimated: the first {usual} trials began within {spread_s:.2g} s"
-    n_jobs = KnownFact(value=usual if spread_s < 2.0 else 1, source=source)  # 2, 3
-    return replace(record, setup=replace(record.setup, n_jobs=n_jobs))
-
-
 def with_estimated_startups(record: StudyRecord) -> StudyRecord:
     """Return the record with the start-up of each trial: of its own record, of an option, or estimated.
 

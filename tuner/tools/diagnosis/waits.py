@@ -124,9 +124,6 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
     n_jobs = facts.setup.n_jobs
     if n_jobs is None or n_jobs.value < 2:
         return
-    # the number of trials at once is a guess, and nothing shows whether GPUs wait
-    if _gpu_utilisation_pct(facts) is None and n_jobs.source.startswith("estimated"):
-        return
     yield _cause(
         Kind.THREADS,
         facts,

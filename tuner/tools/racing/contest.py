@@ -187,18 +187,18 @@ class Race:
         """
         of_others = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
-            is_made = partial(self._is_made, entrant, seed, turn.seconds)
-            if is_made(self._runs.read()):
+            is_needless = partial(self._is_needless, entrant, seed, turn.seconds)
+            if is_needless(self._runs.read()):
                 continue
             if self._job.interrupted() or not self._job.has_time(self._expected_s(turn.seconds)):
                 return None
-            if not self._runs.claim(entrant.config, seed, is_needless=is_made):  # another process makes this run
+            if not self._runs.claim(entrant.config, seed, is_needless=is_needless):  # another process makes this run
                 of_others += 1
             elif not self._run_claimed(entrant, seed, turn.seconds):
                 return None
         return of_others
 
-    def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
+    def _is_needless(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
         """Return whether a config needs no run with this seed any more, by all `runs` so far.
 
         It needs none if such a run has trained for `seconds` or more, or if the config has left the race.
@@ -294,10 +294,8 @@ class Race:
             config=entrant.config,
             seed=seed,
             seconds=seconds,
-            started_at=result.started_at,
             start_up_s=result.start_up_s,
             trained_s=follower.trained_s,
-            iterations_per_s=result.iterations_per_s,
             samples_per_s=result.samples_per_s,
             curve=thinned(follower.curve),
             score_source=bench.trainer.score_source,

@@ -214,11 +214,11 @@ def _fastest_machines(lines: Sequence[MachineRow]) -> Iterator[str]:
             continue
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
         speed = number(fastest.row.samples_per_s)
-        subject, rivals = workload_of(fastest.row), _may_be_as_fast(fastest, group)
+        subject, rivals = workload_of(fastest.row), _rivals_remark(fastest, group)
         yield f"{subject}: {_machine_and_devices(fastest)} is the fastest, with {speed} samples/s{rivals}"
 
 
-def _may_be_as_fast(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
+def _rivals_remark(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
     """Return a remark that names the other machines that may be as fast as the fastest; empty where there is none.
 
     A machine may be as fast if it is less than `CERTAIN` standard errors of the difference behind.

@@ -138,7 +138,7 @@ class SoakFollower:
         `ends_when_good`, and if the soak meets what needs most memory: in any other soak, that may still come.
         """
         self._seconds, self._training = seconds, training
-        self._good_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0  # which no chance exceeds
+        self._good_chance = CLEAR_CHANCE if training.meets_peak and ends_when_good else 1.0  # which no chance exceeds
 
     def __call__(self, so_far: probe.ProbeResult) -> probe.Answer:
         """Return whether the soak goes on, by its result so far.
@@ -391,8 +391,8 @@ def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
 def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
     """Yield a sentence about each config that was soaked, in the order of the soaks, and then what to do now.
 
-    `training` is the whole training that a soak stands for. It is provoked if the soaks met what needs most memory,
-    such as the largest batch. Its allocator is one that keeps freed memory, where there is such an allocator.
+    `training` is the whole training that a soak stands for. It says whether soaks meet what needs most
+    memory, such as the largest batch. Its allocator is one that keeps freed memory, where there is such an allocator.
     """
     soaks = list(newest_soaks(view.trials, training).values())
     for soak in soaks:
@@ -406,7 +406,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
     )
     if best and of_best:
         yield f"{view.name}: train with {in_words(best.config)}"
-        hints = [*_longer_soak(of_best[0])] if training.provoked else [*_longer_soak(of_best[0]), unprovoked]
+        hints = [*_longer_soak(of_best[0])] if training.meets_peak else [*_longer_soak(of_best[0]), unprovoked]
         if hints:
             yield f"{view.name}: to be surer: {'; '.join(hints)}"
     elif best and passed:

@@ -41,7 +41,7 @@ class WholeTraining:
 
     Iterations say more where they are known: a smaller config takes less time for each, and makes no more of them.
     """
-    provoked: bool = False
+    meets_peak: bool = False
     """Whether a soak meets what needs most memory, such as the largest batch, so that nothing larger comes later."""
     allocator: CachingAllocator | None = None
     """What may keep far more memory than the training needs; None where freed memory is given back."""
@@ -64,7 +64,7 @@ class WholeTraining:
         return cls(
             hours=hours or bench.spec.search.training_hours,
             iterations=iterations,
-            provoked=bench.spec.soak.provokes or not bench.spec.soak.worse,  # `worse: false`: nothing larger comes
+            meets_peak=bench.spec.soak.provokes or not bench.spec.soak.worse,  # `worse: false`: nothing larger comes
             allocator=None if is_set_already else allocator,
             soak=SoakSettings(
                 flags=bench.spec.soak.flags,
@@ -95,7 +95,7 @@ class WholeTraining:
     @property
     def _prior(self) -> RecordPrior:
         """The prior for new records of memory use: what is expected before a soak has shown any."""
-        if not self.provoked:
+        if not self.meets_peak:
             return USUAL
         return PILING_UP if self.allocator else PROVOKED
 

@@ -76,11 +76,11 @@ class RepeatedConfig:
         return min((probe.of_known(fmean, waits_pct) or 0.0) / 100.0, 0.9)
 
 
-def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
+def subjects(view: CaseView, baseline: Config | None) -> list[RepeatedConfig]:
     """Return the configs of a case to measure again: the one that the best is compared with, and then the best.
 
-    The former is left out if the study has not measured it. `own`: the person's own config, which the best is compared
-    with; None for a study that has a default config.
+    The former is left out if the study has not measured it. `baseline`: the person's own config, which the best is
+    compared with; None for a study that has a default config.
 
     Raises StudyError where the study has no best, where only sessions have measured it, and where speeds are unknown.
     """
@@ -93,8 +93,8 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     if metric == probe.SAMPLES_PER_S and not best.samples_per_s:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch_key: standing for standing in view.configs if not standing.is_warm}
-    base = measured.get(launch_digest(own)) if own else view.default
-    name = "your command" if own else "the default"
+    base = measured.get(launch_digest(baseline)) if baseline else view.default
+    name = "your command" if baseline else "the default"
     repeated = partial(RepeatedConfig, metric=metric)
     if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
         return [repeated(name="the best", in_study=best)]
@@ -157,7 +157,9 @@ class Verification:
     """The verification of one case: a few runs that the study does not keep."""
 
     def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
-        """Choose the configs to measure again; for errors see `subjects`.
+        """Choose the configs to measure again.
+
+        Raises StudyError where these devices are others than the study's, and as `subjects` does.
 
         Args:
             job: What the runs are made with.
@@ -166,6 +168,15 @@ class Verification:
             budget: The time in which all runs but the first four are to end.
             say: Shows a line.
         """
+        stored, here = (
+            [name.partition(" ")[2] for name in view.record.devices],
+            [one.model for one in job.bench.devices],
+        )
+        if stored and stored != here:
+            raise StudyError(
+                f"{view.name} was measured on {', '.join(stored)}, so speeds on {', '.join(here)} do not compare; "
+                "name such devices with --devices, or search anew in a study with another name"
+            )
         self._job, self._case, self._budget, self._say = job, case, budget, say
         self.subjects = subjects(view, job.bench.space_for(case).own)
 
@@ -252,7 +263,8 @@ def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: f
         yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + PRECISE
     turns = "in turns" if len(subjects) > 1 else "again and again"
-    yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
+    ends = f"until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
+    yield f"measured {turns}, {ends}; four runs are made in any case"
 
 
 def report(findings: Findings) -> Iterator[str]:

@@ -29,6 +29,7 @@ class MimicKitTrainer(base.Trainer):
     """Launches the cases of a MimicKit checkout; it starts its own ranks, one per device."""
 
     name = "mimickit"
+    loads_data = False
     accepts = frozenset({LADDER, VARIANT, checkout.EPOCHS, checkout.BATCH_SIZE})
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -63,12 +64,6 @@ class MimicKitTrainer(base.Trainer):
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no agent file can take."""
         checkout.check_value(parameter, value)
-
-    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
-        """Raise TrainerError for every parameter, because none counts the samples of a batch."""
-        why = "counts multiples of num_envs" if parameter == checkout.BATCH_SIZE else "is no batch size"
-        problem = f"{parameter} {why} for MimicKit, so no single value fits a card"
-        raise TrainerError(f"{problem}; write `choices: [1, 2, 4]`")
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe: MimicKit's own command line, with an agent file that has the config's values.

@@ -1,7 +1,6 @@
 """The reference trainer's command line: `python -m tuner.trainers.reference --help`."""
 
 import argparse
-from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import TrainerError
@@ -22,17 +21,14 @@ def settings_from(argv: list[str] | None = None) -> tuple[launch.TeamSettings, l
     config = {name: value for name, value in vars(given).items() if name in launch.RunConfig.model_fields}
     try:
         parameters = launch.run_config(config)
-        parameters.check_on(given.devices[0])
     except TrainerError as refusal:
         parser.error(str(refusal))
     return launch.team_settings(parser, given), parameters, given.iterations, given.out_dir
 
 
-def _value(text: str) -> bool | int | str:
-    """Return a whole number, true or false as such, and anything else as text."""
-    with suppress(ValueError):
-        return int(text)
-    return {"true": True, "false": False}.get(text, text)
+def _value(text: str) -> int | str:
+    """Return a whole number as such, and anything else as text."""
+    return int(text) if text.isdecimal() else text
 
 
 if __name__ == "__main__":

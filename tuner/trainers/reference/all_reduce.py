@@ -11,7 +11,7 @@ from torch import distributed
 
 from tuner.progress import report
 from tuner.trainers.reference.launch_settings import RankTeam, device_name, read_whole
-from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, serve
+from tuner.trainers.reference.team_ranks import BusyMeter, TeamRank, serve
 
 
 def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
@@ -22,7 +22,7 @@ def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[],
     """
     buffer = torch.zeros(max(1, request["config"]["bytes"] // 4), device=rank.device)
     steps = _agreed_steps(rank, buffer)
-    meter = busy_meter(rank.device)
+    meter = BusyMeter(rank.device)
     for iteration in range(request["iterations"]):
         with meter.working():
             for _ in range(steps):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool, StrictInt, ValidationError
+from pydantic import Field, StrictInt, ValidationError
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.study import VARIANT, Strict, Value
+from tuner.study import Strict, Value
 
 Method = Literal["add", "amp", "deepmimic"]
 
@@ -22,12 +22,6 @@ STEPS_PER_ITERATION = 32
 """The control steps of each environment in one iteration."""
 
 
-def default_hidden_units(device: str) -> int:
-    """Return the width of hidden layers: 1024 on a GPU, as MimicKit's agents; 64 on a CPU, so that a probe is short."""
-    return 1024 if device.startswith("cuda") else 64
-
-
-Precision = Literal["bf16", "fp16", "fp32"]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -40,19 +34,10 @@ class RunConfig(Strict):
     """how often an iteration's samples are learnt from; default: 5"""
     batch_size: Count | None = None
     """minibatch, in multiples of --num-envs; default: 4"""
-    minibatch: Count | None = None
-    """minibatch in samples per device, in place of --batch-size"""
     num_workers: Annotated[StrictInt, Field(ge=0)] = 0
     """processes preparing clips, per device; default: 0"""
     prefetch_factor: Count | None = None
     """batches ahead per worker; default: 2"""
-    precision: Precision = "fp32"
-    """number format of the networks' layers: bf16, fp16 or fp32, the default; weights, losses and the environment are
-    always fp32"""
-    tf32: StrictBool = False
-    """true rounds the inputs of fp32 matrix products to TF32, a format with 10 bits of mantissa"""
-    compile: StrictBool = False
-    """true compiles the policy's loss with torch.compile; the discriminator's loss stays as it is"""
 
     @property
     def ahead(self) -> int | None:
@@ -73,12 +58,7 @@ class RunConfig(Strict):
     def samples_of_minibatch(self, num_envs: int) -> int:
         """Return the samples of a minibatch on one rank; with `hiutil`, at most two of each environment."""
         most = 2 if self.agent_variant == "hiutil" else math.inf
-        return self.minibatch or num_envs * int(min(self.batch_size or 4, most))
-
-    def check_on(self, device: str) -> None:
-        """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
-        if self.tf32 and not device.startswith("cuda"):
-            raise ConfigRefusedError(f"tf32 true: needs a GPU, and the ranks of this run are on {device}")
+        return num_envs * int(min(self.batch_size or 4, most))
 
 
 def run_config(config: Mapping[str, Value]) -> RunConfig:
@@ -94,9 +74,6 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
         raise TrainerError("; ".join(wrong)) from error
     if run.prefetch_factor and not run.num_workers:
         raise ConfigRefusedError(f"prefetch_factor {run.prefetch_factor} needs num_workers of at least 1")
-    if run.minibatch and (run.batch_size or run.agent_variant == "hiutil"):
-        setter = "batch_size" if run.batch_size else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(f"minibatch {run.minibatch}: {setter} sets the minibatch, too; leave one of them out")
     return run
 
 
@@ -132,11 +109,14 @@ class TeamSettings(RankTeam):
     method: Method
     num_envs: int
     """Environments per device."""
-    hidden_units: int
-    """The width of hidden layers."""
     env_mib: int = 0
     """The memory that each environment holds besides its samples, as a simulator's contacts and meshes do, in MiB."""
     seed: int
+
+    @property
+    def hidden_units(self) -> int:
+        """The width of hidden layers: on a GPU that of MimicKit's agents; on a CPU less, so that a probe is short."""
+        return 1024 if self.devices[0].startswith("cuda") else 64
 
 
 def team_parser(module: str) -> argparse.ArgumentParser:
@@ -149,7 +129,6 @@ def team_parser(module: str) -> argparse.ArgumentParser:
     parser.add_argument("--node-rank", type=partial(read_whole, least=0), default=0, help="the number of this machine")
     parser.add_argument("--head", default="127.0.0.1", help="the host of the first machine")
     parser.add_argument("--num-envs", type=read_whole, default=1024, help="environments per device")
-    parser.add_argument("--hidden-units", type=read_whole, help="per hidden layer; 1024 on GPUs, 64 on CPUs")
     parser.add_argument("--env-mib", type=partial(read_whole, least=0), default=0, help="memory per environment")
     parser.add_argument("--seed", type=partial(read_whole, least=0), default=0)
     return parser
@@ -164,10 +143,7 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
     if gpus and len(set(gpus)) < len(given.devices):  # a GPU twice, or beside a CPU
         parser.error(f"--devices {' '.join(given.devices)}: give distinct GPUs, or cpu once per rank")
     as_given = {field.name: vars(given)[field.name] for field in fields(TeamSettings) if field.name in given}
-    units = given.hidden_units or default_hidden_units(given.devices[0])
-    return TeamSettings(
-        **{**as_given, "method": CASES[given.case], "devices": tuple(given.devices), "hidden_units": units}
-    )
+    return TeamSettings(**{**as_given, "method": CASES[given.case], "devices": tuple(given.devices)})
 
 
 def read_whole(text: str, *, least: int = 1) -> int:

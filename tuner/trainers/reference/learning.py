@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tuner.progress import report
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings
-from tuner.trainers.reference.methods import ActorCritic, Discriminator, Networks, Numerics, Samples, numerics
-from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
+from tuner.trainers.reference.methods import ActorCritic, Discriminator, Networks, Samples
+from tuner.trainers.reference.team_ranks import BusyMeter, TeamRank, prepare, process_group, start
 from tuner.trainers.reference.world import ClipStream, MotionClips, TrackingEnv, frames_needed
 
 DISCOUNT = 0.9
@@ -26,19 +26,15 @@ TD_LAMBDA = 0.95
 
 
 @torch.no_grad()
-def collect(
-    env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor, formats: Numerics
-) -> Samples:
+def collect(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor) -> Samples:
     """Let the policy imitate `clips` in all environments (a rollout), and return the samples for an update.
 
     There are STEPS_PER_ITERATION · num_envs samples. Their columns are `observation target log_likelihood value reward
-    tracking alive return advantage`, and with a discriminator also `fake` and `real`, its examples. `formats` is the
-    number format of the networks' layers; the environment always computes in fp32.
+    tracking alive return advantage`, and with a discriminator also `fake` and `real`, its examples.
     """
     env.follow(clips)
-    with formats.layers():
-        steps = [_act(env, policy, discriminator, formats) for _ in range(STEPS_PER_ITERATION)]
-        last_value = policy.value(env.observe())
+    steps = [_act(env, policy, discriminator) for _ in range(STEPS_PER_ITERATION)]
+    last_value = policy.value(env.observe())
     columns = {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
     columns["return"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
     advantage = columns["return"] - columns["value"]
@@ -46,12 +42,11 @@ def collect(
     return {name: column.flatten(0, 1) for name, column in columns.items()}
 
 
-def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, formats: Numerics) -> Samples:
+def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None) -> Samples:
     """Act as the policy does, advance all environments by a control step, and return one sample of each."""
     observation = env.observe()
     target, log_likelihood = policy.act(observation)
-    with formats.exact():
-        step = env.step(target)
+    step = env.step(target)
     samples = {
         "observation": observation,
         "target": target,
@@ -107,25 +102,16 @@ def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
 def iterations(
     rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, config: RunConfig, most: int
 ) -> Iterator[str]:
-    """Train the networks for `most` iterations; report each iteration to the tuner, then yield a line for the log.
-
-    Raises ConfigRefusedError for a number format that the rank's device does not have.
-    """
-    meter, on_gpu = busy_meter(rank.device), rank.device.type == "cuda"
+    """Train the networks for `most` iterations; report each iteration to the tuner, then yield a line for the log."""
+    meter, on_gpu = BusyMeter(rank.device), rank.device.type == "cuda"
     env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
-    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")  # another run of a session may differ
-    formats = numerics(config.precision, rank.device)
-    learners = networks.learners(
-        update_epochs=config.epochs,
-        minibatch=config.samples_of_minibatch(rank.team.num_envs),
-        formats=formats,
-        compiled=config.compile,
-    )
+    minibatch = config.samples_of_minibatch(rank.team.num_envs)
+    learners = networks.learners(update_epochs=config.epochs, minibatch=minibatch)
     for iteration in range(most):
         start_s = time.monotonic()
         fresh = clips.take()
         with meter.working():
-            samples = collect(env, networks.policy, networks.discriminator, fresh, formats)
+            samples = collect(env, networks.policy, networks.discriminator, fresh)
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
         took_s = time.monotonic() - start_s

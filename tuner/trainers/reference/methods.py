@@ -1,50 +1,17 @@
-"""The methods of training: the networks, PPO, and the discriminator of AMP and ADD; how gradients are computed."""
+"""The methods of training: the networks, PPO, and the discriminator of AMP and ADD."""
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from tuner.errors import ConfigRefusedError
-from tuner.trainers.reference.launch_settings import Method, Precision
+from tuner.trainers.reference.launch_settings import Method
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
-
-
-class Numerics(NamedTuple):
-    """The number format in which the layers of the networks compute, by autocast; all other work is fp32."""
-
-    device: torch.device
-    dtype: torch.dtype = torch.float32
-
-    def layers(self) -> AbstractContextManager[object]:
-        """Let layers compute in the format inside this context."""
-        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
-
-    def exact(self) -> AbstractContextManager[object]:
-        """Let everything compute in fp32 inside this context, also inside `layers()`."""
-        return torch.autocast(self.device.type, enabled=False)
-
-    def scaler(self) -> torch.amp.GradScaler:
-        """Return the scaler of losses, so that gradients do not vanish in fp16; in other formats it changes nothing."""
-        return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-
-
-def numerics(precision: Precision, device: torch.device) -> Numerics:
-    """Return the number format on a device. Raises ConfigRefusedError for bf16 on a GPU without bf16.
-
-    Matrix units have bf16 from Ampere on (NVIDIA, CUDA C++ Programming Guide, table of compute capabilities).
-    """
-    if precision == "bf16" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
-        raise ConfigRefusedError(f"precision bf16: {torch.cuda.get_device_name(device)} has no bf16; use fp16")
-    return Numerics(device, {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision])
-
 
 Samples = dict[str, Tensor]
 """Columns of equal length, one sample per row."""
@@ -55,8 +22,6 @@ class NetworkLoss(nn.Module):
 
     columns: tuple[str, ...]
     """The columns of the samples that it reads."""
-    compiles = True
-    """Whether torch.compile can compile it."""
 
 
 class Learner:
@@ -69,8 +34,6 @@ class Learner:
         epochs: int,
         minibatch: int,
         wrap: Callable[[NetworkLoss], nn.Module],
-        formats: Numerics,
-        compiled: bool = False,
     ) -> None:
         """Prepare the training.
 
@@ -79,14 +42,8 @@ class Learner:
             epochs: how often an update uses each sample.
             minibatch: the samples of a step on this rank.
             wrap: joins the network with its copies on other ranks, as DistributedDataParallel does.
-            formats: the number format of the layers.
-            compiled: whether torch.compile compiles the loss, if it can.
         """
         self._columns = loss.columns
-        self._formats = formats
-        self._scaler = formats.scaler()
-        if compiled and loss.compiles:
-            loss.compile(dynamic=False)
         self._loss = wrap(loss)
         self._optimizer = torch.optim.Adam(loss.parameters(), lr=5e-4, fused=True)
         self._epochs = epochs
@@ -100,38 +57,20 @@ class Learner:
         for _ in range(self._epochs):
             for rows in torch.randperm(len(any_column), device=any_column.device).split(self._minibatch):
                 batch = {name: column.index_select(0, rows) for name, column in columns.items()}
-                with self._formats.layers():
-                    loss = self._loss(batch)
+                loss = self._loss(batch)
                 self._optimizer.zero_grad()
-                self._scaler.scale(loss).backward()
-                self._scaler.step(self._optimizer)
-                self._scaler.update()
+                loss.backward()
+                self._optimizer.step()
         return loss.detach()
 
 
-class Mlp(nn.Sequential):
-    """Layers of which the last one computes in fp32, whatever format the others compute in.
-
-    A bf16 number has 8 significant bits. With the mean of an action rounded to so few, the ratio of two policies would
-    be wrong by percents.
-    """
-
-    def __init__(self, inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> None:
-        """Make hidden layers of these sizes, [batch, inputs] → [batch, outputs]."""
-        sizes = (inputs, *hidden_sizes)
-        hidden: list[nn.Module] = []
-        for size, next_size in itertools.pairwise(sizes):
-            hidden += [nn.Linear(size, next_size), nn.ReLU()]
-        super().__init__(*hidden, nn.Linear(sizes[-1], outputs))
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
-        """Return the outputs of a batch in fp32, [batch, inputs] → [batch, outputs]."""
-        *layers, last = self
-        hidden = input
-        for layer in layers:
-            hidden = layer(hidden)
-        with torch.autocast(hidden.device.type, enabled=False):
-            return last(hidden.float())
+def mlp(inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> nn.Sequential:
+    """Return layers with hidden ones of these sizes, [batch, inputs] → [batch, outputs]."""
+    sizes = (inputs, *hidden_sizes)
+    hidden: list[nn.Module] = []
+    for size, next_size in itertools.pairwise(sizes):
+        hidden += [nn.Linear(size, next_size), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(sizes[-1], outputs))
 
 
 class ActorCritic(nn.Module):
@@ -142,8 +81,8 @@ class ActorCritic(nn.Module):
 
     def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.actor = Mlp(OBSERVATION, JOINTS, hidden_sizes)
-        self.critic = Mlp(OBSERVATION, 1, hidden_sizes)
+        self.actor = mlp(OBSERVATION, JOINTS, hidden_sizes)
+        self.critic = mlp(OBSERVATION, 1, hidden_sizes)
 
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Draw joint targets in rad, [num_envs, JOINTS], and return them with their log-likelihood, [num_envs]."""
@@ -192,8 +131,6 @@ class Discriminator(NetworkLoss):
 
     inputs = 2 * FEATURES
     columns = ("fake", "real")
-    compiles = False
-    """The penalty differentiates a gradient, which torch.compile does not do."""
     gradient_penalty = 5.0
     reward_scale = 2.0
     most_reward = -math.log(1e-4)
@@ -201,7 +138,7 @@ class Discriminator(NetworkLoss):
 
     def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.net = Mlp(self.inputs, 1, hidden_sizes)
+        self.net = mlp(self.inputs, 1, hidden_sizes)
 
     def examples(self, step: ControlStep) -> tuple[Tensor, Tensor]:
         """Return the fake and the real examples: the policy's transitions, and the clips'; two [num_envs, inputs]."""
@@ -250,14 +187,12 @@ class Networks(nn.Module):
         elif method == "amp":
             self.discriminator = Discriminator(hidden_sizes)
 
-    def learners(self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool) -> list[Learner]:
+    def learners(self, *, update_epochs: int, minibatch: int) -> list[Learner]:
         """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks.
 
         The discriminator has two epochs in an update, whatever those of the policy are, as in MimicKit's agents.
         """
-        learner = partial(
-            Learner, minibatch=minibatch, wrap=DistributedDataParallel, formats=formats, compiled=compiled
-        )
+        learner = partial(Learner, minibatch=minibatch, wrap=DistributedDataParallel)
         learners = [learner(PolicyLoss(self.policy), epochs=update_epochs)]
         if self.discriminator is not None:
             learners.append(learner(self.discriminator, epochs=2))

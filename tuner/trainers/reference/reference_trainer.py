@@ -14,8 +14,6 @@ from tuner.trainers.reference import launch_settings as launch
 class ReferenceOptions(Strict):
     """The keys that `trainer.options` may have."""
 
-    hidden_units: PositiveInt | None = None
-    """The units of each hidden layer; the default depends on the device."""
     env_mib: PositiveInt | None = None
     """The memory in MiB that each environment holds besides its samples; None for none."""
 
@@ -34,16 +32,6 @@ class ReferenceTrainer(base.Trainer):
         self._python = base.interpreter(spec.python or sys.executable)
         self.dependencies = base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """Nothing: every parameter has a default."""
-        return frozenset()
-
-    @property
-    def learning(self) -> frozenset[str]:
-        """The parameters that change what is learnt; how a run computes changes it only by rounding."""
-        return base.LEARNING | {"minibatch"}
-
     def cases(self) -> list[Case]:
         """Return the three pi_plus cases."""
         files = {"env_config": "reference/pi_plus.env", "engine_config": "reference/pd.engine"}
@@ -57,20 +45,13 @@ class ReferenceTrainer(base.Trainer):
         with suppress(ConfigRefusedError):  # this value needs a value of another parameter
             launch.run_config({parameter: value})  # called for its TrainerError
 
-    def samples_at_hand(self, parameter: str, config: Config) -> int | None:
-        """Return the samples of an iteration of one rank. Only `minibatch` counts samples."""
-        if parameter != "minibatch":
-            why = "counts multiples of num_envs" if parameter == "batch_size" else "is no batch size"
-            raise TrainerError(f"{parameter} {why} for the reference trainer; write `minibatch: auto`")
-        return _num_envs(config) * launch.STEPS_PER_ITERATION
-
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one run. Raises TrainerError for an unknown case, and for a value that cannot be used."""
         if case.name not in launch.CASES:
             problem = f"case {case.name!r} is unknown to the reference trainer"
             raise TrainerError(f"{problem}; it knows {', '.join(launch.CASES)}")
         out_dir = slot.out_dir / "train"
-        launch.run_config(config).check_on(base.device_names(slot.devices)[0])
+        launch.run_config(config)  # called for its TrainerError
         parameters = [name for name in launch.RunConfig.model_fields if name in config]
         words = (
             *(word for name in parameters for word in (launch.option(name), value_text(config[name]))),
@@ -100,7 +81,6 @@ class ReferenceTrainer(base.Trainer):
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
         """Return the plan of a run or a session; `words`: the arguments that only a run has."""
-        hidden_units = self._options.hidden_units or launch.default_hidden_units(base.device_names(slot.devices)[0])
         planned = base.own_plan(
             self._python,
             (module, "--case", case.name),
@@ -108,7 +88,6 @@ class ReferenceTrainer(base.Trainer):
             slot,
             *("--num-envs", str(_num_envs(config))),
             *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
-            *("--hidden-units", str(hidden_units)),
             *(("--env-mib", str(self._options.env_mib)) if self._options.env_mib else ()),
             *words,
             session_key=self.session_key(case, config),

@@ -5,7 +5,6 @@ Each is a rank, with a device of its own. In a session, they start once and then
 
 import gc
 import itertools
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,14 +21,15 @@ from tuner.progress import requests, stopped
 from tuner.trainers.reference.launch_settings import RankTeam
 
 
-class CpuBusyMeter:
+class BusyMeter:
     """Counts the CPU seconds of the calling thread, which stand still while it waits in an all-reduce or for a core.
 
     With torch limited to one thread, that thread does all of the rank's tensor work, backward passes included;
-    collectives wait in gloo's own threads.
+    collectives wait in gloo's own threads. On a GPU, nothing is counted: its driver says how busy it is.
     """
 
-    def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, device: torch.device, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        self._device = device
         self._cpu_s = cpu_s
         self._busy_s = 0.0
 
@@ -40,42 +40,12 @@ class CpuBusyMeter:
         yield
         self._busy_s += self._cpu_s() - start_s
 
-    def settle(self) -> float:
-        """Return the busy seconds so far; this meter has nothing to wait for."""
+    def settle(self) -> float | None:
+        """Return the busy seconds so far; wait for a GPU, and return None."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            return None
         return self._busy_s
-
-
-class CudaBusyMeter:
-    """Counts the seconds between CUDA events around each section, as the device's stream reaches them.
-
-    The seconds include gaps between kernels and the wait for other ranks in an all-reduce, but not the wait for clips.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._busy_s = 0.0
-        self._sections: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Count the work inside the context as busy; its seconds are known only in `settle`."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        yield
-        end.record()
-        self._sections.append((start, end))
-
-    def settle(self) -> float:
-        """Wait for the device once, and return the busy seconds so far."""
-        torch.cuda.synchronize(self._device)
-        self._busy_s += sum(start.elapsed_time(end) for start, end in self._sections) / 1000
-        self._sections.clear()
-        return self._busy_s
-
-
-def busy_meter(device: torch.device) -> CpuBusyMeter | CudaBusyMeter:
-    """Return the meter for a device, which adds up the work done inside `working()` sections."""
-    return CudaBusyMeter(device) if device.type == "cuda" else CpuBusyMeter()
 
 
 class Orders:
@@ -194,9 +164,7 @@ def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
 
 
 def _free(device: torch.device) -> None:
-    """Free the memory and the compiled code of the run that has ended, and reset the count of allocator retries."""
-    if "torch._dynamo" in sys.modules:  # the compiler takes seconds to load, and all-reduces never use it
-        torch.compiler.reset()
+    """Free the memory of the run that has ended, and reset the count of allocator retries."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

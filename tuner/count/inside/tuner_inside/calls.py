@@ -54,25 +54,23 @@ def _wrap_class_call(kind):
 
     def call(*args, **kwargs):  # with the module in it, the tuple is handed on as it is
         """Let the observers see the call, and call the module as without this wrapper."""
-        self = args[0]
-        if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
-            return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
-        is_usual = False
+        self, is_usual = args[0], False
         try:  # this runs each step: all names are local
             if (
                 id(self) == usual.module_id
                 and usual.unlearned_rows is None
+                and usual.mode_holder().training is usual.mode
                 and is_grad_enabled()
-                and self.training is usual.mode
             ):
-                shape = (args[1] if len(args) > 1 else kwargs[usual.key]).shape
+                shape = (args[1] if usual.key is None else kwargs[usual.key]).shape
                 if len(shape) == usual.dimensions:
                     usual.unlearned_rows = shape[usual.dimension]
-                    usual.forwards += 1
                     is_usual = True
         except Exception:  # other arguments than usual
             pass
         if not is_usual:
+            if type(self) is not kind:  # a derived class, which has a wrapper if one of its modules is watched
+                return own_call(*args, **kwargs) if own_call else super(kind, self).__call__(*args[1:], **kwargs)
             for observer in observers_of(id(self), ()):
                 if not is_compiling():
                     observer.look(self, args[1:], kwargs)

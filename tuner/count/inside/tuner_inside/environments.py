@@ -3,6 +3,7 @@
 A rollout is all steps of environments between two steps of the optimizer: its samples train the module.
 """
 
+import collections
 import functools
 
 from tuner_inside.imports import when_imported
@@ -18,35 +19,34 @@ class Environments:
 
     def __init__(self):
         """Begin before the first step."""
-        self.steps = {}
-        """The environment's id → its steps, times the environments that it holds."""
-        self.rollouts_of = {}
-        """The environment's id → how many rollouts it has ended: it stepped last before the optimizer did. The
-        environment that has ended most of them trains; others evaluate."""
-        self.rollouts = 0
-        """How often the optimizer has begun to step after an environment has."""
+        self.steps = collections.Counter()
+        """An environment's id → its steps, times the environments that it holds."""
+        self.rollouts_by_id = collections.Counter()
+        """An environment's id → the rollouts whose last step was its own. The one with most of them trains."""
         self.depth = 0
         """How many environments step now, each inside another one."""
         self.latest = None
         """The id of the environment that has stepped last since the optimizer's last step; None without one."""
 
     @property
+    def rollouts(self):
+        """The rollouts so far."""
+        return sum(self.rollouts_by_id.values())
+
+    @property
     def training(self):
-        """The steps of the environment that the optimizer steps follow: the others evaluate, however long."""
-        if not self.rollouts_of:
-            return 0
-        return self.steps[max(self.rollouts_of, key=lambda number: self.rollouts_of[number])]
+        """The steps of the environment that trains: the others evaluate, however long."""
+        return self.steps[max(self.rollouts_by_id, key=self.rollouts_by_id.get, default=None)]
 
     def add_steps(self, environment, count):
         """Add the steps of an environment."""
-        self.steps[id(environment)] = self.steps.get(id(environment), 0) + count
+        self.steps[id(environment)] += count
         self.latest = id(environment)
 
     def after_step(self):
         """Note that the optimizer has made a step."""
         if self.latest is not None:
-            self.rollouts_of[self.latest] = self.rollouts_of.get(self.latest, 0) + 1
-            self.rollouts += 1
+            self.rollouts_by_id[self.latest] += 1
             self.latest = None
 
 
@@ -109,14 +109,14 @@ def _wrapper_of(name, method):
 
 def _count_in_subclasses(kind, method):
     """Let the classes that are derived from `kind` later count their steps: the step method of `kind` is abstract."""
-    own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
+    original = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
     def init_subclass(subclass, **kwargs):
         """Derive a class as without this wrapper, and let it count its steps."""
-        if own is None:
+        if original is None:
             super(kind, subclass).__init_subclass__(**kwargs)
         else:
-            own(subclass, **kwargs)
+            original(subclass, **kwargs)
         errors_switch_off("environments")(_count_in)(subclass, method)
 
     kind.__init_subclass__ = classmethod(init_subclass)

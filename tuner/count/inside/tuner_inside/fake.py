@@ -82,9 +82,9 @@ def _card_memory(torch):
             self.forced_on_card = None
             """Whether the tensors that are made now are on the card; None where their inputs decide."""
             self._storages = {}
-            """Storage's address → a weak reference to it, and its block of the card's memory; None if on the host."""
+            """A storage's address → a weak reference, and its block of the card's memory, None for one on the host."""
             self._without_known_data = set()
-            """The addresses of storages with unknown data, because an operation has written such data into them."""
+            """The addresses of storages into which an operation has written unknown data, such as random ones."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             """Return the fake results of an operation; torch calls this in place of each of its operations.
@@ -215,7 +215,7 @@ def _fake_card(torch, memory):
         return value.float() if is_half else value
 
     def names_card(values):
-        """Return whether the arguments of a call put its result on the card; None where they name no place.
+        """Return True where the arguments of a call put its result on the card, False for the host, None for no place.
 
         The first argument that names one decides: a device, its name such as `cuda:0`, the number of a card, or a
         tensor, beside which the result goes.
@@ -271,7 +271,7 @@ def _fake_card(torch, memory):
             return function(*args, **kwargs)
 
         def _to(self, function, args, kwargs):
-            """Return what `Tensor.to` returns: the tensor in the wanted type, moved to the wanted place."""
+            """Return what `Tensor.to` returns: the tensor in the type and at the place that the call names."""
             to_card = names_card([*args[1:], *kwargs.values()])
             types = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, torch.dtype)]
             # `to(other)` takes both from another tensor

@@ -113,6 +113,7 @@ class Loaders:
 
     def add_steady(self, feed, sums):
         """Add the batches of steady steps, which a single feed gave, to the counts; `sums` are of `steady_steps`."""
+        feed.remaining -= sums.batches
         self.fed_steps += min(sums.steps, sums.batches)
         self.batches += sums.batches
         self.rows += sums.batches * feed.batch_size if feed.is_by_sampler else sums.batch_rows
@@ -265,12 +266,11 @@ def _wrap(module):
         wait_s = monotonic() - begin_s
         try:
             feed = self._tuner_feed
-            if feed is usual.feed and feed.remaining > 1 and is_grad_enabled():  # not the last one
+            if feed is usual.feed and usual.batches < usual.most_batches and is_grad_enabled():
                 rows = batch[feed.key].shape[0]
                 usual.batch_rows += rows
                 usual.batches += 1
                 usual.wait_s += wait_s
-                feed.remaining -= 1
                 return batch
         except Exception:  # the first batch, or one of another form
             pass

@@ -56,14 +56,14 @@ def pretend_cuda(torch):
 
 def _pretend_autocast(torch):
     """Let autocast for a card work on the fake CPU."""
-    own = torch.amp.autocast_mode.autocast.__init__
+    original = torch.amp.autocast_mode.autocast.__init__
 
     def on_cpu(self, device_type="cuda", *args, **kwargs):
         """Make an autocast as the script asks for it, with its type as third argument or by keyword."""
         dtype = kwargs.get("dtype", args[0] if args else None) or torch.float16
         if dtype == torch.float16:  # the CPU's autocast may not know it; bfloat16 takes as many bytes
             dtype = torch.bfloat16
-        own(self, "cpu", dtype=dtype, enabled=kwargs.get("enabled", True))
+        original(self, "cpu", dtype=dtype, enabled=kwargs.get("enabled", True))
 
     torch.amp.autocast_mode.autocast.__init__ = on_cpu
     torch.cuda.amp.autocast.__init__ = lambda self, enabled=True, dtype=torch.float16, *_: on_cpu(
@@ -120,7 +120,7 @@ def pretend_ranks(torch):
     distributed = torch.distributed
     if not distributed.is_available():
         return
-    own = distributed.init_process_group
+    original = distributed.init_process_group
 
     def init(*_, **kwargs):
         """Make the fake group. Rank and number come by keyword (-1: unknown) or from the launcher's variables."""
@@ -128,7 +128,7 @@ def pretend_ranks(torch):
 
         rank = max(kwargs.get("rank", -1), int(os.environ.get("RANK", "0")))
         world = max(kwargs.get("world_size", -1), int(os.environ.get("WORLD_SIZE", "1")))
-        own("fake", store=FakeStore(), rank=rank, world_size=world)
+        original("fake", store=FakeStore(), rank=rank, world_size=world)
 
     # scripts import the function and the class from either of two modules
     distributed.init_process_group = distributed.distributed_c10d.init_process_group = init
@@ -164,7 +164,7 @@ def pretend_loaders():
 
     def without_workers(module):
         """Let torch's module make its loaders without workers, and without pinned memory, which no card reads here."""
-        own = module.DataLoader.__init__
+        original = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
             """Make a loader. Its first five arguments, up to `batch_sampler`, stay as they are."""
@@ -172,7 +172,7 @@ def pretend_loaders():
             for name in "num_workers pin_memory persistent_workers prefetch_factor multiprocessing_context".split():
                 kwargs.pop(name, None)
             kwargs["timeout"] = 0  # torch refuses any other one without workers
-            own(self, *args[:5], **kwargs)
+            original(self, *args[:5], **kwargs)
 
         module.DataLoader.__init__ = init
 

@@ -36,10 +36,23 @@ def write_record(kind, **fields):
             name = "%d-%x.jsonl" % (os.getpid(), time.monotonic_ns())
             _file.update(pid=os.getpid(), path=os.path.join(folder, name))
             argv = [str(word) for word in getattr(sys, "argv", ())[:1]]  # later words may hold a key
-            _append({"type": "process", "t_s": time.monotonic(), "argv": argv})
+            _append({"type": "process", "t_s": time.monotonic(), "argv": argv, **_origin()})
         _append(dict(fields, type=kind, t_s=time.monotonic()))
     except Exception:  # whatever forbids it, such as a full disk or an audit hook of the script: the training goes on
         pass
+
+
+def _origin():
+    """Return the id of this process, those of the processes that started it, and when it began; empty if unknown."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        lives_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")  # proc(5)
+        parent = getattr(sys.modules.get("multiprocessing.process"), "parent_process", lambda: None)()
+        parents = [os.getppid(), *([parent.pid] if parent else [])]  # a server of multiprocessing may fork for a parent
+        return {"pid": os.getpid(), "parents": parents, "began_s": time.monotonic() - lives_s}
+    except Exception:  # such as a system without these
+        return {}
 
 
 def mark_started():

@@ -94,10 +94,9 @@ _state = State()
 
 def after_step(optimizer, _args, _kwargs):
     """Count a step of an optimizer. A step of a steady training between two records is only added to the sums."""
-    if id(optimizer) == steady.optimizer_id and monotonic() < steady.due_s:
+    if id(optimizer) == steady.optimizer_id and steady.unlearned_rows is None and monotonic() < steady.due_s:
         steady.steps += 1
-        steady.unlearned_rows = None  # a call without a backward pass has trained nothing
-        steady.forwards_at_step, steady.batches_at_step = steady.forwards, steady.batches
+        steady.backwards_at_step, steady.batches_at_step = steady.backwards, steady.batches
     else:
         _look_at_step(optimizer)
 
@@ -119,6 +118,8 @@ def _look_at_step(optimizer):
             steady.begin(*_state.steady_arguments)
         else:
             _begin_to_be_steady(tally, optimizer)
+    else:
+        _state.main.on_other_step()
 
 
 def _begin_to_be_steady(tally, optimizer):
@@ -135,7 +136,7 @@ def _begin_to_be_steady(tally, optimizer):
     forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, batches, *_ = growth
     feed = loaders.last_feed if batches else None
     has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not no_gradient_forwards
-    is_feed_known = not batches or (feed is not None and feed.key is not None)
+    is_feed_known = not batches or (feed is not None and feed.key is not None and not feed.copies.is_comparing())
     can_be_added = (
         has_plain_passes
         and module is not None
@@ -151,11 +152,11 @@ def _begin_to_be_steady(tally, optimizer):
 
     def settle(sums):
         """Move the sums of steady steps into the counts. Each of them has repeated as many inputs as this step."""
-        tally.calls = sums.forwards_since_step
         tally.pending_rows = [] if sums.unlearned_rows is None else [sums.unlearned_rows]
+        tally.calls = sums.backwards_since_step + len(tally.pending_rows)
         tally.steps += sums.steps
         tally.rows += sums.rows
-        tally.forwards += sums.forwards
+        tally.forwards += sums.backwards + len(tally.pending_rows)
         tally.backwards += sums.backwards
         tally.repeated_forwards += repeated_forwards * sums.steps
         tally.repeated_inputs += repeated_inputs * sums.steps
@@ -167,7 +168,7 @@ def _begin_to_be_steady(tally, optimizer):
             loaders.add_steady(feed, sums)
         _state.equal_steps = -1  # this step did not count in full
 
-    _state.steady_arguments = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    _state.steady_arguments = settle, tally.input_module, tally.last_mode, *tally.reading, feed, id(optimizer)
     _state.full_count_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
     steady.begin(*_state.steady_arguments)
 

@@ -47,6 +47,10 @@ class Tally:
         """The seconds of the evaluations that are over."""
         self.evaluates_from_s = None
         """When the evaluation that runs now began; None while none runs."""
+        self.evaluated_s = None
+        """When the module was last called to evaluate."""
+        self.other_steps = 0
+        """The steps of other optimizers since its last step."""
         self.calls = 0
         """The forward passes since the last step."""
         self.pending_rows = []
@@ -106,18 +110,35 @@ class Tally:
             loaders.on_evaluation()
             record_pause()
             self.no_gradient_forwards += module.training and not has_gradients  # as rollouts of reinforcement learning
+            self.evaluated_s = monotonic()
             if self.evaluates_from_s is None:
-                self.evaluates_from_s = monotonic()
+                self.evaluates_from_s = self.evaluated_s
             return
-        if self.evaluates_from_s is not None:  # the evaluation is over
-            self.evaluates_s += monotonic() - self.evaluates_from_s
-            self.evaluates_from_s = None
+        if self.evaluates_from_s is not None:
+            self._end_evaluation(monotonic())
         if self.input_module is None:
             self.input_module = weakref.ref(module, steady.end)
         if self.input_module() is module:
             self._count_call(module, args, kwargs)
         else:  # another watched module works on the same samples, which count once; their batch has trained
             loaders.trains = True
+
+    def _end_evaluation(self, end_s):
+        """Count the seconds of the evaluation that is over."""
+        self.evaluates_s += end_s - self.evaluates_from_s
+        self.evaluates_from_s = None
+
+    def on_other_step(self):
+        """Note that another optimizer has stepped: the last batch has trained, and calls before it were no evaluation.
+
+        The generator of a GAN, for example, makes the samples with which a critic is trained several times.
+        """
+        loaders.trains = True
+        self.other_steps += 1
+        if self.other_steps > 50:  # (chosen) another network is trained for a while: this one does not hang
+            record_pause()
+        if self.evaluates_from_s is not None:
+            self._end_evaluation(self.evaluated_s)
 
     def _count_call(self, module, args, kwargs):
         """Count a call that trains, and note where its inputs show the number of samples, for later calls.
@@ -219,7 +240,7 @@ class Tally:
             self.rows += sum(self.pending_rows)
         self.pending_rows = []
         self.mode = self.last_mode if self.calls else None
-        self.calls = 0
+        self.calls = self.other_steps = 0
         training.steps = self.steps
         loaders.after_step()
 

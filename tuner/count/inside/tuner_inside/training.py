@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import sys
 import time
 
@@ -33,6 +34,8 @@ class Training:
         """The optimizer steps that the gradient scaler has skipped."""
         self.saves_s = 0.0
         """The seconds that saving has taken."""
+        self.saves_to = []
+        """The folders into which it was saved, each once; 16 at most (chosen)."""
 
 
 training = Training()
@@ -151,6 +154,7 @@ def observations():
         },
         "skipped": training.skipped,
         "saves_s": training.saves_s,
+        "saves_to": training.saves_to,
     }
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats_as_nested_dict()
@@ -162,7 +166,7 @@ def observations():
 
 
 @errors_switch_off("losses")
-def _note_loss(tensors, grad_tensors, *_, **__):
+def _note_loss(tensors, grad_tensors):
     """Keep the loss that a backward pass begins from, if it is a single number; of several, the first one.
 
     torch computes the gradients of `tensors`, and begins with the gradients `grad_tensors`, one for each. Of a loss
@@ -185,11 +189,13 @@ def watch_backward(count_pass):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
         engine = module.Variable._execution_engine
-        own, sums = engine.run_backward, steady
+        original, sums = engine.run_backward, steady
 
-        def run_backward(*args, **kwargs):
+        def run_backward(
+            tensors, grad_tensors, keep_graph, create_graph, inputs=(), allow_unreachable=0, accumulate_grad=0, **new
+        ):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
-            if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
+            if accumulate_grad:  # else torch.autograd.grad, which trains nothing
                 rows = sums.unlearned_rows  # of a forward pass whose backward pass was awaited
                 if rows is not None:
                     sums.unlearned_rows = None
@@ -197,9 +203,13 @@ def watch_backward(count_pass):
                     sums.backwards += 1
                 elif sums.module_id is None:  # the steps are not steady
                     if training.steps < LOSS_STEPS:
-                        _note_loss(*args, **kwargs)
+                        _note_loss(tensors, grad_tensors)
                     count_pass()
-            return own(*args, **kwargs)
+            # by their order, because names become dictionaries; `new` are those of a later torch
+            given = tensors, grad_tensors, keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad
+            if not new:
+                return original(*given)
+            return original(*given[:5], allow_unreachable=allow_unreachable, accumulate_grad=accumulate_grad, **new)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
@@ -209,8 +219,12 @@ def watch_backward(count_pass):
     when_imported("torch.autograd.variable", wrap)
 
 
-def _before_save(*_, **__):
-    """Return the time at which a save begins; record a pause if the process has trained already."""
+def _before_save(obj=None, f=None, *_, **__):
+    """Return the time at which a save to `f` begins; record a pause if the process has trained already."""
+    if isinstance(f, (str, os.PathLike)):
+        folder = os.path.dirname(os.path.abspath(os.fsdecode(f)))
+        if folder not in training.saves_to and len(training.saves_to) < 16:
+            training.saves_to.append(folder)
     if training.steps:
         record_pause()
     return time.monotonic()
@@ -229,13 +243,13 @@ def _note_autocast(context):
 
 def _wrap_autocast(module):
     """Note in which types autocast computes in the first steps."""
-    own = module.autocast.__enter__
+    original = module.autocast.__enter__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def enter(self):
         if training.steps <= LOSS_STEPS:
             _note_autocast(self)
-        return own(self)
+        return original(self)
 
     module.autocast.__enter__ = enter
 

@@ -11,8 +11,8 @@ from tuner_inside.inputs import all_tensors
 
 LEAST_BATCHES = 6
 """So many first batches are compared, or one more than there are workers: labels may be equal by chance (chosen)."""
-MOST_BATCHES = 16
-"""Later batches are not looked at, because the steps are steady then."""
+MOST_BATCHES = 65
+"""Later batches are not looked at. The tuner proposes up to 64 workers."""
 NUMBERS = 1024
 """So many numbers of each tensor are compared (chosen)."""
 
@@ -29,6 +29,10 @@ class WorkerCopies:
         self._needed = max(self._workers + 1, LEAST_BATCHES)
         self._batches = [] if self._workers > 1 and self._needed <= MOST_BATCHES else None
         """The first numbers of each tensor of each batch so far; None once nothing is compared any more."""
+
+    def is_comparing(self):
+        """Return whether more batches are to be compared. Until then, the steps of the training are not steady."""
+        return self._batches is not None
 
     def feed(self, iterator, batch):
         """Take the iterator's next batch into account."""
@@ -55,5 +59,5 @@ class WorkerCopies:
         firsts = [turn[0] for turn in turns]
         if any(len(first) < 2 or bool((first == first[0]).all()) for first in firsts):
             return False
-        are_copies = all(equal(turn[0], other) for turn in turns for other in turn[1:])
+        are_copies = all(equal(turn[0], tensor) for turn in turns for tensor in turn[1:])
         return are_copies and not any(equal(first, firsts[0]) for first in firsts[1:])

@@ -93,7 +93,8 @@ def _without_secret(option):
     value = option["value"]
     if not isinstance(value, str):  # a number is a key only by a whole word, unlike that of `--max-tokens`
         last_word = re.split("[-_.]", option["names"][0].lower())[-1]
-        return dict(option, value=None) if last_word in ("key", "secret", "password", "passwd") else option
+        is_long = last_word == "key" and len(str(value)) >= 8  # `--d-key 64` is a size (chosen)
+        return dict(option, value=None) if is_long or last_word in ("secret", "password", "passwd") else option
     secret_words = ("key", "token", "secret", "passw", "credential", "auth")
     has_secret_name = any(word in option["names"][0].lower() for word in secret_words)
     # long (20 is chosen), and neither a sentence, a path, a list nor an address
@@ -118,22 +119,22 @@ def mark_typed(options, words):
                 by_name[name]["typed"] = True
 
 
-def option(names, value, switch=False, off=(), choices=None, typed=False):
+def option(names, value, may_lack_value=False, negatives=(), choices=None, typed=False):
     """Return a parser's option as a dictionary, as the tuner gets it.
 
     Args:
         names: its spellings, such as `--amp`.
         value: the value in force.
-        switch: whether it may stand without a value.
-        off: the spellings that switch it off, such as `--no-amp`.
+        may_lack_value: whether it may stand without a value.
+        negatives: the spellings that switch it off, such as `--no-amp`.
         choices: the only values that it may have; None for any.
         typed: whether the command line names it.
     """
     choices = _plain_choices(choices)
     return {
         "names": list(names),
-        "switch": bool(switch),
-        "off": list(off),
+        "switch": bool(may_lack_value),
+        "off": list(negatives),
         "choices": choices,
         "value": plain(value, choices),
         "typed": typed,

@@ -71,9 +71,9 @@ def _after_absl(flags, leftover):
 def _options_of_absl(flag):
     """Return a flag as a list with its option."""
     names = ["--" + flag.name] + (["-" + flag.short_name] if flag.short_name else [])
-    off = ["--no" + flag.name] if flag.boolean else []
+    negatives = ["--no" + flag.name] if flag.boolean else []
     choices = getattr(flag.parser, "enum_values", None)
-    return [option(names, flag.value, flag.boolean, off, choices, bool(flag.present))]
+    return [option(names, flag.value, flag.boolean, negatives, choices, bool(flag.present))]
 
 
 def listen_to_tyro(module):
@@ -134,11 +134,12 @@ def _options_of_tyro(argument, values):
     value = words if isinstance(words, (str, bool)) else argument.field.default
     # a flag that stands alone is stored as `store_true` or `store_false`, or it has a spelling `--no-…`, too, which is
     # stored as `boolean_optional_action` or as the class `BooleanOptionalAction`
-    off = [_off_spelling(name) for name in names if name.startswith("--") and "boolean" in action]
-    return [option(names, value, switch="store_" in action or bool(off), off=off, choices=lowered.choices)]
+    negatives = [_negative(name) for name in names if name.startswith("--") and "boolean" in action]
+    may_lack_value = "store_" in action or bool(negatives)
+    return [option(names, value, may_lack_value, negatives, lowered.choices)]
 
 
-def _off_spelling(name):
+def _negative(name):
     """Return the spelling that switches a flag off: `--no-amp` for `--amp`, `--train.no-amp` for `--train.amp`."""
     head, dot, tail = name.rpartition(".")
     return head + ".no-" + tail if dot else "--no-" + name[2:]

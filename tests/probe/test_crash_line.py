@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.probe.evidence import RootCauses, last_words
+from tuner.probe.evidence import RootCauses, crash_line
 
 TRACEBACK = """\
 [rank1]: Traceback (most recent call last):
@@ -19,7 +19,7 @@ def words_of(lines: list[str]) -> str:
     causes = RootCauses()
     for line in lines:
         causes.feed(line)
-    return last_words(causes, lines)
+    return crash_line(causes, lines)
 
 
 @pytest.mark.parametrize("prefix", ["[rank1]: ", ""])
