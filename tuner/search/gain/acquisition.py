@@ -27,7 +27,8 @@ ENOUGH_CONFIGS = 60
 FAR_OFF = 2.0
 """The multiple of the bound by which the newest predictions may be off at an end; 1 with `MANY_FAILURES`.
 
-Chosen on ladders to develop on: see `benchmarks/results/search.md`.
+The bound that is told is then at least as large as their error. Chosen on ladders to develop on: see
+`benchmarks/results/search.md`.
 """
 MANY_FAILURES = 4
 """The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
@@ -84,15 +85,16 @@ class Acquisition:
             return None
         shortfall = self._believed_shortfall
         has_many_failures = outlook.observed.failures >= MANY_FAILURES
-        allowed = shortfall.bound * (1.0 if has_many_failures else FAR_OFF)
-        was_newest_off = outlook.newest_error > allowed and outlook.is_new_and_likely.any()
-        if outlook.is_rough or was_newest_off:
+        newest_error = outlook.newest_error if outlook.is_new_and_likely.any() else 0.0
+        if outlook.is_rough or newest_error > shortfall.bound * (1.0 if has_many_failures else FAR_OFF):
             count = len(outlook.measured_places)
             off_pct = 100 * max(outlook.usual_error, outlook.newest_error)
             reason = f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
             return self._with_limits(reason) if count >= ENOUGH_CONFIGS else None
-        claim = self._doubtful_claim() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
-        return self._with_limits(claim)
+        if has_many_failures:
+            return self._with_limits(self._doubtful_claim())
+        told = shortfall._replace(bound=max(shortfall.bound, newest_error))  # predictions so far off bound no less
+        return self._with_limits(outlook.goal.reason_to_end(self._prospect, told))
 
     def _doubtful_claim(self) -> str:
         """Return in words what a search with many failures may have missed.
