@@ -89,12 +89,12 @@ def failed(detail: str, kind: str | None = None, rank: int | None = None) -> Non
     _tell("failed", detail=detail, kind=kind, rank=rank)
 
 
-def _tell(what: str, **fields: Any) -> None:
-    """Append a message of type `what` to the tuner's file, without fields that are None; do nothing without a tuner."""
+def _tell(message_type: str, **fields: Any) -> None:
+    """Append a message to the tuner's file, without fields that are None; do nothing without a tuner."""
     path = os.environ.get(PROGRESS)
     if not path:
         return
-    record = {"type": what, **{key: value for key, value in fields.items() if value is not None}}
+    record = {"type": message_type, **{key: value for key, value in fields.items() if value is not None}}
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, json.dumps(record).encode() + b"\n")  # one write, so that ranks do not mix their lines

@@ -213,7 +213,7 @@ def test_workers_that_give_the_same_samples_are_told(counted: Any, source: str, 
 
         class Records(IterableDataset):
             def __iter__(self):
-                records, place, count = range(30), get_worker_info().id, get_worker_info().num_workers
+                records, place, count = range(120), get_worker_info().id, get_worker_info().num_workers
                 return ((torch.rand(4), record) for record in {source})
 
         for given, labels in DataLoader(Records(), batch_size=5, num_workers={workers}):
@@ -355,6 +355,16 @@ def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     assert told["precision"] == {"autocast": ["bfloat16"], "tf32": False, "scaled": True}
     assert told["skipped"] == 1
     assert 0 < told["saves_s"] < 60
+
+
+def test_a_smaller_network_that_is_trained_for_long_is_a_pause(counted: Any) -> None:
+    _, records = counted("""
+        train(model)
+        optimizer_of_less = torch.optim.SGD([model.inner.bias], lr=0.01)
+        for _ in range(60):
+            optimizer_of_less.step()
+    """)
+    assert [record["type"] for record in records][-1] == "pause"
 
 
 def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:

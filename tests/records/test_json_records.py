@@ -17,7 +17,7 @@ from tuner.study.cases import Case
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 WHOLE = st.integers(1 - MOST, MOST - 1)
 NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
-DEVICES = st.builds(DeviceSummary, device=TEXTS, source=st.just("nvml"), window_s=st.just(20.0), util_mean_pct=NUMBERS)
+DEVICES = st.builds(DeviceSummary, device=TEXTS, source=st.just("nvml"), util_mean_pct=NUMBERS)
 FAILURES = st.builds(Failure, kind=st.sampled_from(FailureKind), rule=TEXTS, detail=TEXTS)
 PROBES = st.builds(
     ProbeRecord,

@@ -72,7 +72,7 @@ def test_a_case_in_which_everything_failed_shows_why(database: FilledDatabase, t
 def test_a_disturbed_reading_has_one_error_in_the_whole_report(database: FilledDatabase, tmp_path: Path) -> None:
     case = database.case("add_pi_plus", defaults=[{"num_envs": 128, "batch_size": 128}])
     for num_envs, util in ((64, 40.0), (128, 30.0)):
-        device = {"device": "cpu:0", "source": "process_cpu", "window_s": 20.0, "delayed_mean_pct": 50.0}
+        device = {"device": "cpu:0", "source": "process_cpu", "delayed_mean_pct": 50.0}
         metrics = {"min_avg_util": util, "min_avg_util_se": 1.0}
         config = {"num_envs": num_envs, "batch_size": num_envs}
         database.add(case, config, utils=(util,), metrics=metrics, devices=[device])

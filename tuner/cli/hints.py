@@ -50,8 +50,8 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     from tuner.devices.cpu import CpuSource, usable_cores  # noqa: PLC0415 - psutil, which `tuner status` does without
 
     if isinstance(bench.source, CpuSource):  # on a card, `obstacles` names the others
-        if others := other_tuners():
-            pids = ", ".join(map(str, others))
+        if tuner_pids := other_tuners():
+            pids = ", ".join(map(str, tuner_pids))
             console.print(f"another tuner probes on this CPU (pid {pids}): both slow each other's probes down")
         if workers > 1 and workers * len(bench.devices) > (cores := usable_cores()):
             ranks = number_of(len(bench.devices), "rank")

@@ -279,8 +279,8 @@ def only_study(runs: Path, *, replays: bool) -> str:
             return only
         case []:
             has_replays = bool(folders_with_results(runs))
-            found = "results of replays alone, which have no trainer" if has_replays else "no results yet"
-            raise StudyError(f"{runs}/ has {found}; run `tuner optimize`, or name a --study")
+            results = "results of replays alone, which have no trainer" if has_replays else "no results yet"
+            raise StudyError(f"{runs}/ has {results}; run `tuner optimize`, or name a --study")
         case several:
             raise StudyError(f"{runs}/ has results of {len(several)} studies; name one: --study {' or '.join(several)}")
 

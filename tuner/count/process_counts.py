@@ -151,9 +151,9 @@ class ProcessCounts:
         """Whether its optimizer has stepped."""
         return bool(self.points)
 
-    def helps(self, other: "ProcessCounts") -> bool:
-        """Return whether another process has started it after steps of its own, as to fine-tune a copy of the model."""
-        return other.pid in self.parents and other.trains and other.points[0]["at_s"] < self.began_s
+    def helps(self, starter: "ProcessCounts") -> bool:
+        """Return whether the process `starter` has started it after its own steps, as to fine-tune a model's copy."""
+        return starter.pid in self.parents and starter.trains and starter.points[0]["at_s"] < self.began_s
 
     @property
     def steps(self) -> int:

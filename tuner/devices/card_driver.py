@@ -26,15 +26,15 @@ class Calls:
         """Start the thread, and give it a name."""
         self._requests: _Requests = SimpleQueue()
         self._overdue: tuple[Future[Any], str] | None = None
-        """The answer of the last call that took too long, and the `what` of that call."""
+        """The answer of the last call that took too long, and the `problem` of that call."""
         Thread(target=_serve, args=(self._requests,), name=name, daemon=True).start()
         weakref.finalize(self, self._requests.put, None)
 
-    def make(self, what: str, limit_s: float, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
+    def make(self, problem: str, limit_s: float, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
         """Return what `call` returns, or raise what it raises.
 
         Raises TimeoutError when the call takes longer than `limit_s`, or when an earlier call still hangs. The error's
-        message is the `what` of the call that hangs.
+        message is the `problem` of the call that hangs.
         """
         if self._overdue is None or self._overdue[0].done():  # no call hangs
             answer: Future[_Answer] = Future()
@@ -42,7 +42,7 @@ class Calls:
             try:
                 return answer.result(limit_s)
             except TimeoutError:
-                self._overdue = answer, what
+                self._overdue = answer, problem
         raise TimeoutError(self._overdue[1])
 
 
@@ -125,13 +125,13 @@ class Driver:
         lost, and DeviceError for every other error. The message names `subject`, or the subject of an earlier call that
         still hangs.
         """
-        what = f"{subject} does not answer {call.__name__}"
+        problem = f"{subject} does not answer {call.__name__}"
         try:
-            return self._calls.make(what, limit_s or self._answer_s, call, *arguments)
+            return self._calls.make(problem, limit_s or self._answer_s, call, *arguments)
         except TimeoutError as error:
             raise DeviceError(f"{error}: the call hangs in the driver; {self.LOOK}") from error
         except self._error as error:
             if self._code(error) in self.NOT_OFFERED:
                 return None
             kind = DeviceLostError if self._code(error) in self.LOST else DeviceError
-            raise kind(f"{what} ({self.LIBRARY}: {error}); {self.LOOK}") from error
+            raise kind(f"{problem} ({self.LIBRARY}: {error}); {self.LOOK}") from error

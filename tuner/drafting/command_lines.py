@@ -238,19 +238,19 @@ def command_with_values(
     while typed_left and template_left:
         word = template_left.pop(0)
         names = placeholders([word])
-        is_added = not names and word != literal_text(typed_left[0], {})
-        if is_added:  # the next word of the template is the value of this flag
-            value = template_left.pop(0) if template_left else ""
-            names_of_value = placeholders([value])
-            is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
-            if not names_of_value or is_fact:  # the tuner adds no such pair, so the template was changed by hand
-                return None
-            if names_of_value <= changed.keys():  # never for `{port}`: a training can use the launcher's usual port
-                line += [word, value]
-        else:
+        if names or word == literal_text(typed_left[0], {}):  # a word that was typed
             typed = literal_text(typed_left.pop(0), {})
             is_searched = bool(names - LAUNCH_FACTS)
             line.append(word if is_searched else typed)
+            continue
+        # a flag that the tuner has added, and its value
+        value = template_left.pop(0) if template_left else ""
+        names_of_value = placeholders([value])
+        is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
+        if not names_of_value or is_fact:  # the tuner adds no such pair, so the template was changed by hand
+            return None
+        if names_of_value <= changed.keys():  # never for `{port}`: a training can use the launcher's usual port
+            line += [word, value]
     if typed_left:
         return None
     return (*fill(line, {**facts, **values}), *fill(template_left, changed))  # flags at the end: only changed ones

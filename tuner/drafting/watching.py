@@ -273,16 +273,14 @@ def device_uses(
     uses: list[DeviceUse] = []
     for place, device in enumerate(devices):
         of_device = [sample for sample in samples if sample.device == place]
-        shares = [sample.util_pct for sample in of_device if sample.util_pct is not None and sample.t_s >= begin_s]
         memory = [sample.mem_used_mib for sample in of_device if sample.mem_used_mib is not None]
-        util_pct = fmean(shares) if shares else None
+        util_pct = probe.of_known(fmean, [sample.util_pct for sample in of_device if sample.t_s >= begin_s])
         if device.is_gpu:
             has_grown = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
             worked = (util_pct or 0.0) > 0 or has_grown
         else:
             worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less of a CPU
-        others = [sample.others_pct for sample in of_device if sample.others_pct is not None]
-        others_pct = fmean(others) if others else None
+        others_pct = probe.of_known(fmean, [sample.others_pct for sample in of_device])
         uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked, others_pct))
     return uses
 

@@ -374,8 +374,8 @@ class CaseView:
         newest = self.failures[-1].failure if self.failures else None
         if newest in of_set_up:
             return str(newest)
-        others = Counter({kind: count for kind, count in self.counts.items() if kind not in of_set_up})
-        return _commonest_failure(others) or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
+        of_probes = Counter({kind: count for kind, count in self.counts.items() if kind not in of_set_up})
+        return _commonest_failure(of_probes) or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property
     def probe_s(self) -> float:

@@ -189,12 +189,12 @@ def named(root: int) -> str:
 
 def killed(root: int) -> dict[int, str]:
     """Return pid → signal of each process below `root` that a signal killed and whose exit code nobody has read."""
-    found: dict[int, str] = {}
+    signals: dict[int, str] = {}
     for pid, fields in descendants(root).items():
         number = os.WTERMSIG(int(fields[EXIT_STATUS]))
         if fields[STATE] == "Z" and number in KILLING:
-            found[pid] = signal.Signals(number).name
-    return found
+            signals[pid] = signal.Signals(number).name
+    return signals
 
 
 def descendants(root: int) -> dict[int, list[str]]:
@@ -207,12 +207,12 @@ def descendants(root: int) -> dict[int, list[str]]:
                 pid = int(entry.name)
                 fields[pid] = _fields(pid)
                 children.setdefault(int(fields[pid][PARENT]), []).append(pid)
-    found, unvisited = {}, [root]
+    family, unvisited = {}, [root]
     while unvisited:
         below = children.get(unvisited.pop(), [])
-        found |= {pid: fields[pid] for pid in below}
+        family |= {pid: fields[pid] for pid in below}
         unvisited += below
-    return found
+    return family
 
 
 def _fields(pid: int) -> list[str]:

@@ -50,13 +50,13 @@ def _of_idlest(quantity: str) -> Metric:
     """Return the metric of a busy share on the device with the smallest share; `quantity` is `util` or `sm`."""
     mean = attrgetter(f"{quantity}_mean_pct")
 
-    def of_idlest(what: str, unknown: float | None, result: ProbeResult) -> Any:
+    def of_idlest(statistic: str, unknown: float | None, result: ProbeResult) -> Any:
         """Return the `mean`, `se` (standard error) or `edge` (edge error) of the smallest share in a result.
 
         `unknown`: the answer if no device has the share.
         """
         idlest = min((device for device in result.devices if mean(device) is not None), key=mean, default=None)
-        return getattr(idlest, f"{quantity}_{what}_pct") if idlest else unknown
+        return getattr(idlest, f"{quantity}_{statistic}_pct") if idlest else unknown
 
     return Metric(
         f"min_avg_{quantity}",

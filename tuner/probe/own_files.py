@@ -105,8 +105,8 @@ def warning_of_saves(saves_to: Sequence[str], folders: Sequence[Path], out_dir: 
         out_dir: The folder of the probe.
     """
     protected_folders = (*folders, out_dir.resolve())
-    found = [path.resolve() for path in map(Path, saves_to) if path.is_dir()]
-    outside = [path for path in found if not any(path.is_relative_to(folder) for folder in protected_folders)]
+    existing = [path.resolve() for path in map(Path, saves_to) if path.is_dir()]
+    outside = [path for path in existing if not any(path.is_relative_to(folder) for folder in protected_folders)]
     if not outside:
         return None
     return (

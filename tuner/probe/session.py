@@ -233,9 +233,9 @@ class SessionRun:
                 return self._breach(f"no message: {line.text[:200]}")
         return line
 
-    def _breach(self, what: str) -> OutputLine:
-        """Return a console line about a breach of the protocol; `what` says which."""
-        return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + what)
+    def _breach(self, problem: str) -> OutputLine:
+        """Return a console line about a breach of the protocol; `problem` says which."""
+        return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + problem)
 
 
 class _Session:

@@ -43,6 +43,7 @@ class ProbeRecord(ProbeNumbers):
     started_at: str | None = None
     total_s: float | None = None
     iterations: int | None = None
+    level_changed: bool | None = None
     warm: bool | None = None
     digest: str | None = None
     """Names what is launched: configs that launch the same probe have the same digest."""

@@ -474,9 +474,9 @@ class CaseStudy:
 
         return self._database.transact(read_why, exclusive=True)  # no other worker begins a trial meanwhile
 
-    def stop(self, how: str) -> None:
-        """Store the sentence `how`: how the search stopped, and how to go on. The next trial that begins removes it."""
-        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), exclusive=True)
+    def stop(self, sentence: str) -> None:
+        """Store a sentence: how the search stopped, and how to go on. The next trial that begins removes it."""
+        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, sentence), exclusive=True)
 
     def report(self, trial: OwnTrial, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.

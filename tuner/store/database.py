@@ -401,18 +401,18 @@ class Database:
         except OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != "55P03":  # `lock_timeout` has not passed
                 raise
-            who = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
-            raise self._lock_error(who) from error
+            holder = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
+            raise self._lock_error(holder) from error
 
     @property
     def _is_sqlite(self) -> bool:
         """Whether the database is a file of SQLite."""
         return self._url.get_backend_name() == "sqlite"
 
-    def _lock_error(self, who: str) -> StoreError:
-        """Return the error about a lock that another worker holds; `who` says how to find it."""
+    def _lock_error(self, holder: str) -> StoreError:
+        """Return the error about a lock that another worker holds; `holder` says how to find that worker."""
         return StoreError(
-            f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {who}; "
+            f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {holder}; "
             "end the process that hangs, then run the command again to resume"
         )
 

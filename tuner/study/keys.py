@@ -128,8 +128,8 @@ def reference_to(name: str) -> str:
 
 def variables_without_keys(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are no secret keys, which change nothing that is measured; none holds a password."""
-    others = variables.keys() - literal_keys((), variables).keys()
-    return {name: without_keys(variables[name]) for name in sorted(others) if not _is_name_of_key(name)}
+    names = variables.keys() - literal_keys((), variables).keys()
+    return {name: without_keys(variables[name]) for name in sorted(names) if not _is_name_of_key(name)}
 
 
 def _masked(name: str, value: str) -> str:

@@ -333,7 +333,7 @@ class Space:
         """
         generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
-        found = {frozenset(config.items()) for config in known}
+        drawn = {frozenset(config.items()) for config in known}
         yield from known
         for number in range(_DRAWS):
             start = generator.choice(known) if number % 2 and known else {}
@@ -345,8 +345,8 @@ class Space:
                 return generator.choice(parameter.values)
 
             config = self.config_of(pick)
-            if (values := frozenset(config.items())) not in found and self.holds(config):
-                found.add(values)
+            if (values := frozenset(config.items())) not in drawn and self.holds(config):
+                drawn.add(values)
                 known.append(config)
                 yield config
 

@@ -381,39 +381,39 @@ def _error_list(errors: Iterable[str]) -> str:
     return "\n".join(f"  {error}" for error in (*lines[:20], *more))
 
 
-def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
+def _expand(value: Any, environ: Mapping[str, str], key_path: str, errors: list[str], *, to_show: bool) -> Any:
     """Return a value of the file with variables in place of its references, also in the values inside it.
 
-    `where` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ` and
-    `to_show` are those of `load`.
+    `key_path` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ`
+    and `to_show` are those of `load`.
     """
 
     def note_missing(name: str) -> None:
         """Append an error for a variable that is not set, unless only the trainer needs it and none is started."""
-        if not (to_show and where.startswith(("trainer.", "environment."))):
-            errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
+        if not (to_show and key_path.startswith(("trainer.", "environment."))):
+            errors.append(f"{key_path}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
 
     def expanded_part(part: Any, key: object) -> Any:
         """Return a value inside this value."""
-        return _expand(part, environ, f"{where}.{key}".lstrip("."), errors, to_show=to_show)
+        return _expand(part, environ, f"{key_path}.{key}".lstrip("."), errors, to_show=to_show)
 
     match value:
         case dict():
-            return {key: expanded_part(part, _checked_text(str(key), where, errors)) for key, part in value.items()}
+            return {key: expanded_part(part, _checked_text(str(key), key_path, errors)) for key, part in value.items()}
         case list():
             return [expanded_part(part, place) for place, part in enumerate(value)]
         case str():
-            text = _checked_text(value, where, errors)
+            text = _checked_text(value, key_path, errors)
             with_values = expanded(text, environ, note_missing)  # called for each text, to note missing variables
-            return text if f"{where}.".startswith(_KEPT_REFERENCES) else with_values
+            return text if f"{key_path}.".startswith(_KEPT_REFERENCES) else with_values
         case _:
             return value
 
 
-def _checked_text(text: str, where: str, errors: list[str]) -> str:
+def _checked_text(text: str, key_path: str, errors: list[str]) -> str:
     """Return a text of the file; append an error and return an empty text if no program can take the text."""
     if re.search("[\0\ud800-\udfff]", text):
-        errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
+        errors.append(f"{key_path or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
     return text
 
@@ -430,12 +430,12 @@ def key_warnings(spec: StudySpec) -> list[str]:
     ]
 
 
-def price_of_all(prices: Prices, models: Sequence[str], where: object) -> float:
+def price_of_all(prices: Prices, models: Sequence[str], source: object) -> float:
     """Return the price of an hour of devices of these models together, in the currency of `prices`.
 
-    Raises StudyError for a model without a price; its message names `where` the prices come from.
+    Raises StudyError for a model without a price; its message names the `source` of the prices.
     """
     if missing := [model for model in dict.fromkeys(models) if model not in prices.per_hour]:
         in_words = ", ".join(map(repr, missing))
-        raise StudyError(f"{where} has no price of {in_words}; add a line `{missing[0]}: PRICE` below `per_hour:`")
+        raise StudyError(f"{source} has no price of {in_words}; add a line `{missing[0]}: PRICE` below `per_hour:`")
     return sum(prices.per_hour[model] for model in models)

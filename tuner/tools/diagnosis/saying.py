@@ -123,7 +123,7 @@ def unknown(facts: Facts) -> list[str]:
             options = " and ".join(OPTIONS[name] for name in missing)
             for_sure = "" if None in missing.values() else " for sure"  # a guess is known, though not for sure
             texts.append(f"{options} would tell{for_sure} {what}.")
-    if (others := facts.setup.others_pct) and others.value >= 10.0:  # chosen
+    if (others_pct := facts.setup.others_pct) and others_pct.value >= 10.0:  # chosen
         texts.append("A search while no other program runs would tell how much faster trials start and train then.")
     return texts
 

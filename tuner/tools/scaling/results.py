@@ -127,8 +127,8 @@ def read(path: Path) -> Results:
         raise TunerError(f"{path} is no JSON file: {error}; {remedy}") from error
     version = body.get(FORMAT) if isinstance(body, dict) else None
     if version != VERSION:
-        found = f"its {FORMAT!r} is {version}, and this tuner reads {VERSION}; measure again"
-        raise TunerError(f"{path} is no result of `tuner scale`: {found}")
+        problem = f"its {FORMAT!r} is {version}, and this tuner reads {VERSION}; measure again"
+        raise TunerError(f"{path} is no result of `tuner scale`: {problem}")
     try:
         return _ADAPTER.validate_python(body)
     except ValidationError as error:

@@ -242,10 +242,10 @@ def _values_of_keys(
     return dict.fromkeys(keys, _positive(config[parameter], f"{parameter} of the study"))
 
 
-def _positive(value: object, what: str) -> float:
-    """Return a number above 0. Raises TrainerError for any other value; `what` names it."""
+def _positive(value: object, subject: str) -> float:
+    """Return a number above 0. Raises TrainerError for any other value; `subject` names it."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise TrainerError(f"{what} is {value!r}; it must be a number above 0")
+        raise TrainerError(f"{subject} is {value!r}; it must be a number above 0")
     return value
 
 

@@ -49,6 +49,8 @@ class Tally:
         """When the evaluation that runs now began; None while none runs."""
         self.evaluated_s = None
         """When the module was last called to evaluate."""
+        self.other_steps = 0
+        """The steps of other optimizers since its last step."""
         self.calls = 0
         """The forward passes since the last step."""
         self.pending_rows = []
@@ -132,6 +134,9 @@ class Tally:
         The generator of a GAN, for example, makes the samples with which a critic is trained several times.
         """
         loaders.trains = True
+        self.other_steps += 1
+        if self.other_steps > 50:  # (chosen) another network is trained for a while: this one does not hang
+            record_pause()
         if self.evaluates_from_s is not None:
             self._end_evaluation(self.evaluated_s)
 
@@ -235,7 +240,7 @@ class Tally:
             self.rows += sum(self.pending_rows)
         self.pending_rows = []
         self.mode = self.last_mode if self.calls else None
-        self.calls = 0
+        self.calls = self.other_steps = 0
         training.steps = self.steps
         loaders.after_step()
 

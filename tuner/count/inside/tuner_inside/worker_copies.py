@@ -59,5 +59,5 @@ class WorkerCopies:
         firsts = [turn[0] for turn in turns]
         if any(len(first) < 2 or bool((first == first[0]).all()) for first in firsts):
             return False
-        are_copies = all(equal(turn[0], other) for turn in turns for other in turn[1:])
+        are_copies = all(equal(turn[0], tensor) for turn in turns for tensor in turn[1:])
         return are_copies and not any(equal(first, firsts[0]) for first in firsts[1:])
