@@ -39,15 +39,15 @@ class PlannedRecording(NamedTuple):
     circumstances: Circumstances
 
 
-def recording_bench(bench: Workbench) -> Workbench:
+def recording_bench(bench: Workbench, *, shares_database: bool = False) -> Workbench:
     """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    The probes have a folder and, in a database that others share, a study of their own. A table holds every metric, and
-    the series of one objective: the first objective of the study.
+    The probes have a folder of their own, and in a database that others share another study. A table holds every
+    metric, and the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
         update={
-            "name": f"{bench.spec.name}-record",
+            "name": f"{bench.spec.name}-record" if shares_database else bench.spec.name,
             "pruner": PrunerSpec(name="none"),
             "constraints": {},
             "objective": bench.spec.objectives[0],
