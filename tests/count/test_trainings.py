@@ -213,7 +213,7 @@ def test_workers_that_give_the_same_samples_are_told(counted: Any, source: str, 
 
         class Records(IterableDataset):
             def __iter__(self):
-                records, place, count = range(30), get_worker_info().id, get_worker_info().num_workers
+                records, place, count = range(120), get_worker_info().id, get_worker_info().num_workers
                 return ((torch.rand(4), record) for record in {source})
 
         for given, labels in DataLoader(Records(), batch_size=5, num_workers={workers}):
