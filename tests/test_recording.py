@@ -4,16 +4,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import optuna
 import pytest
 from tests_loop import CASE, bounded
 from tests_replays import FakeClock
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
+from tuner.cli.work import with_stored_rungs
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
+from tuner.records.schema import RUNGS
 from tuner.running.events import Ending, ProbeEnded
 from tuner.running.job import Budget
 from tuner.running.recording import plan_recording, recording_bench
@@ -137,6 +140,14 @@ def test_a_table_follows_the_first_of_several_objectives(tmp_path: Path) -> None
 def test_probes_of_a_recording_have_a_folder_of_their_own(tmp_path: Path) -> None:
     bench = workbench(tmp_path, study())
     assert recording_bench(bench).folder == bench.folder / "record"
+
+
+def test_a_recording_in_the_database_of_its_search_has_rungs_of_its_own(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    for name, rung in (("demo", 8), ("demo-record", 16)):
+        optuna.create_study(storage=url, study_name=f"{name}/walk").set_user_attr(RUNGS, [rung])
+    bench = recording_bench(workbench(tmp_path, study()), shares_database=True)
+    assert with_stored_rungs(bench, url).rungs == {"walk": (16,)}
 
 
 def test_without_sessions_configs_keep_the_order_of_the_space(tmp_path: Path) -> None:

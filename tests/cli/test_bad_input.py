@@ -255,17 +255,13 @@ def test_an_error_in_a_later_case_comes_below_what_was_measured_before(
     assert not {"wrote", "report:"} & {*at_first[1].split()}
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [(("optimize", "--n-trials", "1"), "demo"), (("record",), "demo-record")],
-    ids=["optimize", "record"],
-)
+@pytest.mark.parametrize("command", [("optimize", "--n-trials", "1"), ("record",)], ids=" ".join)
 def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe(
-    tuner: Tuner, tmp_path: Path, command: tuple[str, ...], name: str
+    tuner: Tuner, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     assert tuner(*command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
     answer = tuner(*command, "--study", with_another_run(tmp_path, 8, 16))
-    refused(answer, f"study {name}/run", "was started with other settings", "space.num_envs")
+    refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
     assert "case walk" not in answer[1]
 
 
@@ -401,6 +397,21 @@ def test_a_training_command_without_dashes_before_it(tuner: Tuner, command: str)
     assert behind == tuner(command, "--devices", "cpu:1", "--", "nonesuch", "--batch-size", "32")
     code, _, err = tuner(command, "--batch-sise", "32")
     assert (code, "No such option" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        (("init", "--preset", "sb3"), "`progress: sb3` in a study file"),
+        (("optimize", "--preset=sb3", "--", "train"), "`progress: sb3` in a study file"),
+        (("record", "--study", "demo", "--out", "x"), "runs/STUDY/tables"),
+        (("report", "--study", "demo", "--format", "md"), "one page of HTML"),
+    ],
+)
+def test_an_option_that_is_gone_says_what_stands_in_its_place(
+    tuner: Tuner, typed: tuple[str, ...], instead: str
+) -> None:
+    refused(tuner(*typed), "is gone: ", instead)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a\nb", "", "a" * 101])

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pandas as pd
@@ -32,6 +33,8 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
     assert "nothing left to do; 0 trials" in out
     assert "walk: 3 configs recorded, 0 of 3 left" in out
     assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
+    with sqlite3.connect("runs/demo/record.db") as database:  # earlier versions go on under the same name
+        assert database.execute("SELECT study_name FROM studies").fetchall() == [("demo/walk",)]
     table = pd.read_parquet(recording / "runs/demo/tables/walk.parquet")
     assert sorted(table["num_envs"]) == [8, 12, 16]
     assert set(table["status"]) == {"ok"}

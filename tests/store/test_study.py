@@ -344,6 +344,20 @@ def test_environment_variables_must_stay_except_where_an_earlier_version_stored_
     assert not list(differences({"objective": "util"}, now))
 
 
+@pytest.mark.parametrize(
+    ("stored", "now"),
+    [
+        ("train --token-dim *** --x 'a  b'", "train --token-dim 64 --x 'a  b'"),  # an earlier version masked more
+        ("train --name sk-0a1b2c3d4e5f", "train --name ***"),  # an earlier version masked less
+        ("train --log=wandb:sk-0a1b2c3d4e5f --token-dim ***", "train --log=wandb:*** --token-dim 64"),
+    ],
+)
+def test_a_command_that_an_earlier_version_masked_otherwise_is_the_same(stored: str, now: str) -> None:
+    assert not list(differences({"trainer": {"command": stored}}, {"trainer": {"command": now}}))
+    (line,) = differences({"trainer": {"command": stored}}, {"trainer": {"command": f"{now} --more"}})
+    assert "sk-0a1b2c3d4e5f" not in line
+
+
 def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters

@@ -51,7 +51,8 @@ def record(
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console()
     search_bench = open_workbench(study, devices=devices, runs=runs)
-    bench = recording_bench(search_bench)  # of the same study, but it measures each config, in a folder of its own
+    # of the same study, but it measures each config, in a folder of its own
+    bench = recording_bench(search_bench, shares_database=storage is not None)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, search_bench.folder, DATABASE)
     folder = search_bench.folder / TABLES

@@ -182,7 +182,7 @@ def with_stored_rungs(bench: Workbench, url: str) -> Workbench:
     """
     rungs = dict(bench.rungs)
     with suppress(EmptyStoreError):  # the study has not begun
-        for case in StudyReader(connect(url), bench.spec.name).cases:
+        for case in StudyReader(connect(url), bench.stored_name).cases:
             if case.attributes.rungs:
                 rungs[case.name] = case.attributes.rungs
     return replace(bench, rungs=rungs)

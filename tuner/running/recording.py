@@ -39,16 +39,16 @@ class PlannedRecording(NamedTuple):
     circumstances: Circumstances
 
 
-def recording_bench(bench: Workbench) -> Workbench:
+def recording_bench(bench: Workbench, *, shares_database: bool = False) -> Workbench:
     """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    The probes have a folder and, in a database that others share, a study of their own. A table holds every metric, and
-    the series of one objective: the first objective of the study.
+    The probes have a folder of their own, and in a database that others share another study. A table holds every
+    metric, and the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
         update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
     )
-    return replace(bench, spec=spec, folder=bench.folder / "record", stored_as="-record")
+    return replace(bench, spec=spec, folder=bench.folder / "record", stored_as="-record" if shares_database else "")
 
 
 def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRecording:

@@ -25,7 +25,7 @@ from tuner.search.trials import typed_trial
 from tuner.store.database import Database
 from tuner.store.leases import is_held, lives_at
 from tuner.store.storage import StoredCase
-from tuner.study import Case, most_similar
+from tuner.study import Case, differ_by_keys, most_similar, without_keys
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
@@ -149,9 +149,9 @@ def _check_identity(database: Database, study: str, stored: dict[str, Any], now:
 
 
 def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each setting that differs from those with which a study was started.
+    """Yield a line for each setting that differs from those with which a study was started; no line has a key in it.
 
-    Earlier versions did not store the environment variables: then they count as equal.
+    Earlier versions did not store the environment variables: then they count as equal. They masked other words, too.
     """
     yield from _differences_below("", {"variables": now.get("variables"), **without_margin(stored)}, storable(now))
 
@@ -167,8 +167,8 @@ def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
             yield from _differences_below(f"{path}.{name}".lstrip("."), stored.get(name), now.get(name))
-    elif stored != now:
-        yield f"  {path}: was {stored!r}, is {now!r}"
+    elif stored != now and not (isinstance(stored, str) and isinstance(now, str) and differ_by_keys(stored, now)):
+        yield without_keys(f"  {path}: was {stored!r}, is {now!r}")
 
 
 def siblings(

@@ -108,6 +108,18 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return masked
 
 
+def differ_by_keys(first: str, second: str) -> bool:
+    """Return whether two command lines or texts of variables are equal but for words that one of them masks."""
+    words, others = _SHELL_WORD.findall(first), _SHELL_WORD.findall(second)
+    pairs = list(zip(words, others, strict=False))
+    return len(words) == len(others) and all(_hides(a, b) or _hides(b, a) for a, b in pairs)
+
+
+def _hides(masked: str, word: str) -> bool:
+    """Return whether a word is another one with `MASKED` in place of each key, or the same word."""
+    return bool(re.fullmatch(".+".join(map(re.escape, masked.split(MASKED))), word, re.DOTALL))
+
+
 def with_references(line: str) -> str:
     """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out."""
     words = list(_named_values(_SHELL_WORD.findall(line)))
