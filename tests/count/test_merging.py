@@ -290,6 +290,23 @@ def test_a_process_that_a_training_process_starts_later_helps_it_and_is_no_rank(
     assert [process.name for process in merger.trainers] == ["trainer", "rank"]
 
 
+@pytest.mark.parametrize("world_of_starter", [1, 2])
+def test_ranks_that_a_training_process_starts_later_count(world_of_starter: int) -> None:
+    merger = Merger()
+    trainers = {10: (0, world_of_starter), 11: (1, 2), **({12: (0, 2)} if world_of_starter == 1 else {})}
+    for pid in trainers:
+        began_s = 0.1 if pid == 10 else 2.3
+        merger.feed(f"{pid}", {"type": "process", "argv": [], "pid": pid, "parents": [10], "began_s": began_s})
+    merger.feed("10", start())
+    merger.feed("10", count(1))
+    for pid, (rank, world) in trainers.items():
+        merger.feed(f"{pid}", start(rank, world, rank))
+        for step in STEPS:
+            merger.feed(f"{pid}", count(step))
+    assert [(process.rank, process.world) for process in merger.trainers] == [(0, 2), (1, 2)]
+    assert per_step(merger) == 16
+
+
 @pytest.mark.parametrize(("step", "optimizer"), [(5, "SGD"), (40, "AdamW")])
 def test_an_optimizer_that_comes_long_after_the_first_steps_is_no_other_training(step: int, optimizer: str) -> None:
     merger = Merger()
