@@ -344,6 +344,15 @@ def test_environment_variables_must_stay_except_where_an_earlier_version_stored_
     assert not list(differences({"objective": "util"}, now))
 
 
+@pytest.mark.parametrize("earlier", ["--token-dim *** sk-{key}", "--token-dim *** ***", "--token-dim 64 sk-{key}"])
+def test_a_study_resumes_whatever_an_earlier_version_took_for_a_key(earlier: str) -> None:
+    earlier = f"python train.py {earlier}".replace("{key}", "abcdefgh12345678")
+    now = {"trainer": {"command": "python train.py --token-dim 64 ***"}}
+    assert not list(differences({"trainer": {"command": earlier}}, now))
+    (line,) = differences({"trainer": {"command": earlier.replace("train.py", "other.py")}}, now)
+    assert "abcdefgh" not in line
+
+
 def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters

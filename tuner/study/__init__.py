@@ -12,7 +12,14 @@ from tuner.study.config_files import (
     with_copies,
 )
 from tuner.study.expression import Expression, Rule
-from tuner.study.keys import literal_keys, masked_trainer, variables_without_keys, with_references, without_keys
+from tuner.study.keys import (
+    is_alike,
+    literal_keys,
+    masked_trainer,
+    variables_without_keys,
+    with_references,
+    without_keys,
+)
 from tuner.study.launches import launch_with_flags, launches, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
 from tuner.study.shell import literal_line, literal_word, quoted, shell_join, shell_split

@@ -108,6 +108,16 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return masked
 
 
+def is_alike(stored: object, now: object) -> bool:
+    """Return whether two values are equal, or equal texts but for what is masked in the stored one.
+
+    Earlier versions also masked short values about tokens, as of `--token-dim 64`.
+    """
+    if not isinstance(stored, str) or not isinstance(now, str):
+        return stored == now
+    return bool(re.fullmatch(".*".join(map(re.escape, stored.split(MASKED))), now, re.DOTALL))
+
+
 def with_references(line: str) -> str:
     """Return a line for a shell with a reference such as `"${API_KEY}"` in place of each key that it spells out."""
     words = list(_named_values(_SHELL_WORD.findall(line)))
