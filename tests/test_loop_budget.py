@@ -226,7 +226,7 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
     assert [(outcome.ending, outcome.case) for outcome in outcomes] == [(Ending.INTERRUPTED, CASE)]
     assert budget.shortage is not None
     assert clock.now() <= budget.total_s
-    assert states(tmp_path, desk.spec.name) == {"COMPLETE": len(prober.results)}
+    assert states(tmp_path, desk.stored_name) == {"COMPLETE": len(prober.results)}
 
 
 @pytest.mark.parametrize(

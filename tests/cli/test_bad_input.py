@@ -255,13 +255,17 @@ def test_an_error_in_a_later_case_comes_below_what_was_measured_before(
     assert not {"wrote", "report:"} & {*at_first[1].split()}
 
 
-@pytest.mark.parametrize("command", [("optimize", "--n-trials", "1"), ("record",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(("optimize", "--n-trials", "1"), "demo"), (("record",), "demo-record")],
+    ids=["optimize", "record"],
+)
 def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe(
-    tuner: Tuner, tmp_path: Path, command: tuple[str, ...]
+    tuner: Tuner, tmp_path: Path, command: tuple[str, ...], name: str
 ) -> None:
     assert tuner(*command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
     answer = tuner(*command, "--study", with_another_run(tmp_path, 8, 16))
-    refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
+    refused(answer, f"study {name}/run", "was started with other settings", "space.num_envs")
     assert "case walk" not in answer[1]
 
 

@@ -42,7 +42,7 @@ def test_a_recording_and_a_search_do_not_mix(tuner: Tuner, tmp_path: Path) -> No
     shared = ("--study", study, "--storage", f"sqlite:///{tmp_path / 'shared.db'}")
     tuner("optimize", *shared, "--n-trials", 1)
     _, out, _ = tuner("record", *shared, "--configs", 1)
-    assert "0 of 1 trials done" in out
+    assert ("0 of 1 trials done" in out, "stands in" in out) == (True, False)
     _, out, _ = tuner("optimize", *shared, "--n-trials", 1)
     assert "1 of 1 trials done" in out
 

@@ -185,5 +185,5 @@ def recorded(
         )
         ((_, outcome),) = record_cases(job, [recording])
         assert outcome is not None
-    export_tables(f"sqlite:///{folder / 'study.db'}", desk.spec.name, folder)
+    export_tables(f"sqlite:///{folder / 'study.db'}", desk.stored_name, folder)
     return outcome, listener

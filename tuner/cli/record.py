@@ -57,7 +57,7 @@ def record(
     folder = search_bench.folder / TABLES
     export.prepare_results(search_bench.folder.parent)
     export.prepare_folder(folder)
-    write = partial(export_tables, url, bench.spec.name, folder)
+    write = partial(export_tables, url, bench.stored_name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = with_stored_rungs(bench, url)  # of an earlier call, so that no small probes are needed
         recordings = [plan_recording(bench, case, count) for case in chosen]

@@ -40,7 +40,7 @@ class CaseWork:
         self._spec = bench.spec_for(case)
         self._space = space = bench.space_for(case)
         identity = bench.identity_for(case)
-        self._find_siblings = partial(siblings, job.database, bench.spec.name, case, identity, bench.script_digest)
+        self._find_siblings = partial(siblings, job.database, bench.stored_name, case, identity, bench.script_digest)
         self.study = CaseStudy(
             job.database,
             bench.study_name(case),

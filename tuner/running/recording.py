@@ -46,14 +46,9 @@ def recording_bench(bench: Workbench) -> Workbench:
     the series of one objective: the first objective of the study.
     """
     spec = bench.spec.model_copy(
-        update={
-            "name": f"{bench.spec.name}-record",
-            "pruner": PrunerSpec(name="none"),
-            "constraints": {},
-            "objective": bench.spec.objectives[0],
-        }
+        update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
     )
-    return replace(bench, spec=spec, folder=bench.folder / "record")
+    return replace(bench, spec=spec, folder=bench.folder / "record", stored_as="-record")
 
 
 def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRecording:

@@ -40,6 +40,13 @@ class Workbench:
     """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
     holds: Callable[[study.Config], bool] = study.allow_all
     """Returns whether a config can be measured at all; a replay can measure only those of its recorded table."""
+    stored_as: str = ""
+    """What follows the study's name in the database; a recording is stored beside the search of its study."""
+
+    @property
+    def stored_name(self) -> str:
+        """The name of the study in the database."""
+        return f"{self.spec.name}{self.stored_as}"
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -204,7 +211,7 @@ class Workbench:
 
     def study_name(self, case: study.Case) -> str:
         """Return the name of the case's study in the database."""
-        return f"{self.spec.name}/{case.name}"
+        return f"{self.stored_name}/{case.name}"
 
     def identity_for(self, case: study.Case) -> dict[str, Any]:
         """Return the settings that make trials of this case comparable; a resumed study must have the same.
