@@ -277,17 +277,20 @@ def test_tokens_skipped_steps_and_allocators_are_told() -> None:
     assert (training.reserved_mib, training.alloc_retries) == (200.0, 3)
 
 
-def test_a_process_that_a_training_process_starts_later_helps_it_and_is_no_rank() -> None:
+@pytest.mark.parametrize(("parameters", "trainers"), [(1000, ["trainer", "rank"]), (1001, ["helper"])])
+def test_a_process_that_a_training_process_starts_later_helps_it_unless_its_model_is_larger(
+    parameters: int, trainers: list[str]
+) -> None:
     merger = Merger()
     for process, pid, began_s in (("trainer", 10, 0.1), ("helper", 11, 2.3), ("rank", 12, 0.4)):
         parents = [1, 10] if pid != 10 else [1]
         merger.feed(
             process, {"type": "process", "argv": ["train.py"], "pid": pid, "parents": parents, "began_s": began_s}
         )
-        merger.feed(process, start())
+        merger.feed(process, start(parameters=parameters if process == "helper" else 1000))
         for step in STEPS:
             merger.feed(process, count(step))
-    assert [process.name for process in merger.trainers] == ["trainer", "rank"]
+    assert [process.name for process in merger.trainers] == trainers
 
 
 @pytest.mark.parametrize("world_of_starter", [1, 2])

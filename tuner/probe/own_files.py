@@ -97,8 +97,7 @@ def warning(folders: Sequence[Path], out_dir: Path, means: ProtectionMeans | Non
 def warning_of_saves(saves_to: Sequence[str], folders: Sequence[Path], out_dir: Path) -> str | None:
     """Return a sentence that warns the person of folders into which a probe has saved, and which nothing protects.
 
-    None if there are none. A folder that is gone was a temporary one; one of
-    another user is passed over.
+    None if there are none. A folder that is gone was a temporary one; one of another user is passed over.
 
     Args:
         saves_to: The folders into which the probe has saved.
