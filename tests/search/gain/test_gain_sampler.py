@@ -662,20 +662,16 @@ def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_to
     assert best == {"pp": 2, "zero": 1, "micro": 4, "fp8": 1, "compile": 1}
 
 
-@pytest.mark.parametrize(("own", "most", "is_promised"), [(0.09, 21, False), (0.035, 18, True)])
-def test_no_number_is_promised_while_the_newest_predictions_were_far_off(
-    own: float, most: int, is_promised: bool
-) -> None:
-    """Each config has a part of its own, of 9 or 3.5 percent, which nothing predicts."""
+def test_no_number_is_promised_while_the_newest_predictions_were_further_off() -> None:
+    """Each config has a part of 9 percent of its own, which nothing predicts."""
 
     def uneven(config: Config) -> float:
-        chance = random.Random(str(sorted(config.items()))).gauss(0.0, own)
+        chance = random.Random(str(sorted(config.items()))).gauss(0.0, 0.09)
         return float(config["batch_size"]) ** 0.1 * math.exp(chance)
 
-    search = probe_speeds(uneven, most=most, scatter=0.001)
-    promised = re.search(r"at most ([\d.]+) ?%", search.sampler.ended(search.study) or "")
-    assert bool(promised) == is_promised
-    assert promised is None or float(promised[1]) > 2.5  # predictions that are so far off make the bound larger
+    search = probe_speeds(uneven, most=24, scatter=0.001)
+    assert len(search.asked) == 24
+    assert "may be left" not in (search.sampler.ended(search.study) or "")
 
 
 def growing(*own: int, grown: tuple[int, ...] = ()) -> Space:

@@ -24,12 +24,6 @@ LEAST_BOUND = 0.025
 """The smallest bound on what a search has missed, as a share of the best, unless it has measured all configs."""
 ENOUGH_CONFIGS = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
-FAR_OFF = 2.0
-"""The multiple of the bound by which the newest predictions may be off at an end; 1 with `MANY_FAILURES`.
-
-The bound that is told is then at least as large as their error. Chosen on ladders to develop on: see
-`benchmarks/results/search.md`.
-"""
 MANY_FAILURES = 4
 """The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
 DOUBTFUL_BOUND = 0.25
@@ -84,17 +78,15 @@ class Acquisition:
         if self._must_go_on or self._prospect.pays:
             return None
         shortfall = self._believed_shortfall
-        has_many_failures = outlook.observed.failures >= MANY_FAILURES
-        newest_error = outlook.newest_error if outlook.is_new_and_likely.any() else 0.0
-        if outlook.is_rough or newest_error > shortfall.bound * (1.0 if has_many_failures else FAR_OFF):
+        was_newest_off = outlook.newest_error > shortfall.bound and outlook.is_new_and_likely.any()
+        if outlook.is_rough or was_newest_off:
             count = len(outlook.measured_places)
             off_pct = 100 * max(outlook.usual_error, outlook.newest_error)
             reason = f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
             return self._with_limits(reason) if count >= ENOUGH_CONFIGS else None
-        if has_many_failures:
-            return self._with_limits(self._doubtful_claim())
-        told = shortfall._replace(bound=max(shortfall.bound, newest_error))  # predictions so far off bound no less
-        return self._with_limits(outlook.goal.reason_to_end(self._prospect, told))
+        has_many_failures = outlook.observed.failures >= MANY_FAILURES
+        claim = self._doubtful_claim() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
+        return self._with_limits(claim)
 
     def _doubtful_claim(self) -> str:
         """Return in words what a search with many failures may have missed.
