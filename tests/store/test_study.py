@@ -350,6 +350,7 @@ def test_a_study_resumes_whatever_an_earlier_version_took_for_a_key(earlier: str
     now = {"trainer": {"command": "python train.py --token-dim 64 ***"}}
     assert not list(differences({"trainer": {"command": earlier}}, now))
     (line,) = differences({"trainer": {"command": earlier.replace("train.py", "other.py")}}, now)
+    assert list(differences({"trainer": {"command": earlier.replace("--token-dim ", "")}}, now))
     assert "abcdefgh" not in line
 
 

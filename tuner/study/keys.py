@@ -109,13 +109,13 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_alike(stored: object, now: object) -> bool:
-    """Return whether two values are equal, or equal texts but for what is masked in the stored one.
+    """Return whether two values are equal, or equal texts but for words that are masked in the stored one.
 
     Earlier versions also masked short values about tokens, as of `--token-dim 64`.
     """
     if not isinstance(stored, str) or not isinstance(now, str):
         return stored == now
-    return bool(re.fullmatch(".*".join(map(re.escape, stored.split(MASKED))), now, re.DOTALL))
+    return bool(re.fullmatch(r"\S+".join(map(re.escape, stored.split(MASKED))), now))
 
 
 def with_references(line: str) -> str:
