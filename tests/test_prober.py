@@ -302,7 +302,8 @@ def test_the_user_hears_once_of_saves_where_nothing_is_protected(
     outside.mkdir()
     for number in range(2):
         plan = scripted_plan(tmp_path / f"project{number}", [Device(name="cpu:0", model="x")], LIMITS)
-        training = replace(COUNTED_TRAINING, saves_to=(str(plan.cwd / "runs"), str(outside), str(gone)))
+        unreadable = "/" + 300 * "x"  # a name that is too long stands for a folder of another user
+        training = replace(COUNTED_TRAINING, saves_to=(str(plan.cwd / "runs"), str(outside), str(gone), unreadable))
         message = json.dumps({"type": "training", "counts": asdict(training)})
         code = f"open({str(plan.slot.progress)!r}, 'a').write({message + chr(10)!r})"
         prober(replace(plan, argv=(sys.executable, "-c", code), protects_files=True), never)

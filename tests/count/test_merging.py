@@ -277,17 +277,37 @@ def test_tokens_skipped_steps_and_allocators_are_told() -> None:
     assert (training.reserved_mib, training.alloc_retries) == (200.0, 3)
 
 
-def test_a_process_that_a_training_process_starts_later_helps_it_and_is_no_rank() -> None:
+@pytest.mark.parametrize(("parameters", "trainers"), [(1000, ["trainer", "rank"]), (1001, ["helper"])])
+def test_a_process_that_a_training_process_starts_later_helps_it_unless_its_model_is_larger(
+    parameters: int, trainers: list[str]
+) -> None:
     merger = Merger()
     for process, pid, began_s in (("trainer", 10, 0.1), ("helper", 11, 2.3), ("rank", 12, 0.4)):
         parents = [1, 10] if pid != 10 else [1]
         merger.feed(
             process, {"type": "process", "argv": ["train.py"], "pid": pid, "parents": parents, "began_s": began_s}
         )
-        merger.feed(process, start())
+        merger.feed(process, start(parameters=parameters if process == "helper" else 1000))
         for step in STEPS:
             merger.feed(process, count(step))
-    assert [process.name for process in merger.trainers] == ["trainer", "rank"]
+    assert [process.name for process in merger.trainers] == trainers
+
+
+@pytest.mark.parametrize("world_of_starter", [1, 2])
+def test_ranks_that_a_training_process_starts_later_count(world_of_starter: int) -> None:
+    merger = Merger()
+    trainers = {10: (0, world_of_starter), 11: (1, 2), **({12: (0, 2)} if world_of_starter == 1 else {})}
+    for pid in trainers:
+        began_s = 0.1 if pid == 10 else 2.3
+        merger.feed(f"{pid}", {"type": "process", "argv": [], "pid": pid, "parents": [10], "began_s": began_s})
+    merger.feed("10", start())
+    merger.feed("10", count(1))
+    for pid, (rank, world) in trainers.items():
+        merger.feed(f"{pid}", start(rank, world, rank))
+        for step in STEPS:
+            merger.feed(f"{pid}", count(step))
+    assert [(process.rank, process.world) for process in merger.trainers] == [(0, 2), (1, 2)]
+    assert per_step(merger) == 16
 
 
 @pytest.mark.parametrize(("step", "optimizer"), [(5, "SGD"), (40, "AdamW")])

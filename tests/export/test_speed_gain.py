@@ -89,7 +89,14 @@ def test_a_large_gain_beside_busy_programs_is_told_by_its_lower_bound(
     row, doubt = summary(view), next(doubts(view, view.default))
     assert row.gain is None
     assert row.least_gain == least
-    assert gain_text(row) == (f"at least {least} times" if least else "unknown")
-    assert doubt.startswith(
-        f"the gain is unknown, probably at least {least} times: " if least else "the gain is unknown: "
-    )
+    assert gain_text(row) == (f"at least {least} times as fast" if least else "unknown")
+    told = f"; the best is probably at least {least} times as fast: " if least else ": "
+    assert doubt.startswith(f"the gain is unknown{told}")
+
+
+@pytest.mark.parametrize(("objective", "least"), [("iterations_per_s", 4.7), ("min_avg_util", 1.4)])
+def test_the_lower_bound_is_of_the_speed_that_the_study_compares(objective: str, least: float) -> None:
+    trials = [measured(0, "own", 100.0, 0.5, 95.0), measured(1, "best", 1000.0, 0.0, 5.0)]
+    trials[1] = replace(trials[1], probe=replace(trials[1].probe, samples_per_s=300.0, samples_per_s_se=4.5))
+    record = CaseRecord(objective=objective, defaults=({"x": "own"},), trainer={"name": "command"})
+    assert summary(CaseView(name="walk", record=record, trials=trials)).least_gain == least

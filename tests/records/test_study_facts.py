@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.records.case_record import RECORDED, StudyAttributes, comparable, without_margin
+from tuner.records.case_record import RECORDED, StudyAttributes, comparable, in_newest_form
 from tuner.records.schema import CASE, ENDED, IDENTITY, RUNGS, STOPPED
 
 IDENTITY_KEPT = {"trainer": {"name": "mimickit", RECORDED: "2026-11-22"}, "objective": "min_avg_util", "devices": ["a"]}
@@ -43,5 +43,5 @@ def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:
 
 
 def test_a_setting_of_the_pruner_that_nothing_reads_any_more_is_left_out() -> None:
-    assert without_margin({"pruner": {"name": "median", "margin_pct": 15.0}}) == {"pruner": {"name": "median"}}
-    assert without_margin({"space": {}}) == {"space": {}}
+    assert in_newest_form({"pruner": {"name": "median", "margin_pct": 15.0}}) == {"pruner": {"name": "median"}}
+    assert in_newest_form({"space": {}}) == {"space": {}}

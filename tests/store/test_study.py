@@ -358,6 +358,16 @@ def test_a_command_that_an_earlier_version_masked_otherwise_is_the_same(stored: 
     assert "sk-0a1b2c3d4e5f" not in line
 
 
+@pytest.mark.parametrize("earlier", ["--token-dim *** sk-{key}", "--token-dim *** ***", "--token-dim 64 sk-{key}"])
+def test_a_study_resumes_whatever_an_earlier_version_took_for_a_key(earlier: str) -> None:
+    earlier = f"python train.py {earlier}".replace("{key}", "abcdefgh12345678")
+    now = {"trainer": {"command": "python train.py --token-dim 64 ***"}}
+    assert not list(differences({"trainer": {"command": earlier}}, now))
+    (line,) = differences({"trainer": {"command": earlier.replace("train.py", "other.py")}}, now)
+    assert list(differences({"trainer": {"command": earlier.replace("--token-dim ", "")}}, now))
+    assert "abcdefgh" not in line
+
+
 def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     case_study(database)
     ladder, *others = USUAL.parameters

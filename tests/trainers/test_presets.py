@@ -24,7 +24,7 @@ RECORDED = {
     "cleanrl": ("progress/cleanrl.log", [1, 2, 3, 4, 5, 6], [2048, 4096, 6112, 8192, 10240, 12288]),
     "skrl": ("progress/skrl.log", None, None),
     "tqdm": ("progress/skrl.log", None, None),
-    "xgboost": ("progress/xgboost.log", list(range(8)), None),
+    "xgboost": ("progress/xgboost.log", list(range(1, 17)), None),  # of two models
     "mimickit": ("healthy/ok_cpu2.log", [0, 1, 2], [256, 512, 768]),
 }
 """Preset → what the trainer really printed, and the iterations and samples in it.

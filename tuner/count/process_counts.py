@@ -152,8 +152,14 @@ class ProcessCounts:
         return bool(self.points)
 
     def helps(self, starter: "ProcessCounts") -> bool:
-        """Return whether the process `starter` has started it after its own steps, as to fine-tune a model's copy."""
-        return starter.pid in self.parents and starter.trains and starter.points[0]["at_s"] < self.began_s
+        """Return whether the process `starter` has started it after its own steps, as to fine-tune a model's copy.
+
+        A rank may be started so, too, as by Lightning's second trainer, but has another number in its group. And a
+        process that trains a larger model is the training itself, for which `starter` may have tried something out.
+        """
+        has_its_rank = (self.rank, self.world) == (starter.rank, starter.world)
+        may_help = has_its_rank and starter.pid in self.parents and self.parameters <= starter.parameters
+        return may_help and starter.trains and starter.points[0]["at_s"] < self.began_s
 
     @property
     def steps(self) -> int:

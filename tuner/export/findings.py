@@ -210,7 +210,7 @@ def gain_text(row: CaseSummary) -> str:
         is_alone = row.ok <= row.best.readings and not row.pruned
         return "no other was measured" if is_alone else "none, the default is best"
     if row.gain is None:
-        return f"at least {row.least_gain} times" if row.least_gain else "unknown"
+        return f"at least {row.least_gain} times as fast" if row.least_gain else "unknown"
     if row.objective in SPEEDS:
         over = " over a training" if row.gain.overall else ""
         return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""

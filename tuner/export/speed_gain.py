@@ -148,7 +148,8 @@ def least_gain(view: CaseView, baseline: Standing | None) -> float | None:
     """
     if baseline is None or view.best is None or view.failed_again_text or not view.unlike_best(baseline):
         return None
-    times = floor(10.0 * (least_times(view.best, baseline) or 0.0)) / 10.0
+    times = least_times(view.best, baseline, is_speed=view.objective in SPEEDS) or 0.0
+    times = floor(10.0 * times) / 10.0
     return times if times > 1.0 else None
 
 
@@ -159,7 +160,7 @@ def unknown_gain(view: CaseView, baseline: Standing | None) -> Iterator[str]:
     """
     if why := view.unlike_best(baseline) or view.failed_again_text:  # each is a sentence, or None
         least = least_gain(view, baseline)
-        yield f"the gain is unknown{f', probably at least {least} times' if least else ''}: {why}"
+        yield f"the gain is unknown{f'; the best is probably at least {least} times as fast' if least else ''}: {why}"
 
 
 def doubts(view: CaseView, baseline: Standing | None, name: str = "your command") -> Iterator[str]:

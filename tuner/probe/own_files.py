@@ -97,7 +97,7 @@ def warning(folders: Sequence[Path], out_dir: Path, means: ProtectionMeans | Non
 def warning_of_saves(saves_to: Sequence[str], folders: Sequence[Path], out_dir: Path) -> str | None:
     """Return a sentence that warns the person of folders into which a probe has saved, and which nothing protects.
 
-    None if there are none. A folder that is gone was a temporary one.
+    None if there are none. A folder that is gone was a temporary one; one of another user is passed over.
 
     Args:
         saves_to: The folders into which the probe has saved.
@@ -105,7 +105,7 @@ def warning_of_saves(saves_to: Sequence[str], folders: Sequence[Path], out_dir: 
         out_dir: The folder of the probe.
     """
     protected_folders = (*folders, out_dir.resolve())
-    existing = [path.resolve() for path in map(Path, saves_to) if path.is_dir()]
+    existing = [Path(folder).resolve() for folder in saves_to if os.path.isdir(folder)]  # noqa: PTH112 - never raises
     outside = [path for path in existing if not any(path.is_relative_to(folder) for folder in protected_folders)]
     if not outside:
         return None

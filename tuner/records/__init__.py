@@ -3,5 +3,6 @@
 Databases of earlier versions still open. Only this package knows what those versions wrote in another way:
 
 - The record of a case had neither `files` nor `robot`: `case_record.decode` and `case_record.known_case`.
-- An identity held a setting of the pruner that nothing reads any more: `case_record.without_margin`.
+- An identity held a setting of the pruner that nothing reads any more, and keys that are masked now:
+  `case_record.in_newest_form`.
 """

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 
 from tuner.probe import MOST
 from tuner.records import schema
-from tuner.study import FILES, LADDER, Case, Config, ProbeSpec
+from tuner.study import FILES, LADDER, Case, Config, ProbeSpec, masked_trainer
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """The sentence about a search that a person or a crash has stopped."""
@@ -31,15 +31,17 @@ def comparable(identity: Mapping[str, Any]) -> list[Any]:
     return [facts, *(identity.get(part) for part in ("objective", "constraints", "source", "devices"))]
 
 
-def without_margin(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the pruner's `margin_pct`, which only earlier versions stored.
+def in_newest_form(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity as this version stores it, so that both can be compared.
 
-    It can then be compared with an identity of this version.
+    Earlier versions stored the pruner's `margin_pct`, and masked fewer secret keys.
     """
-    pruner = identity.get("pruner")
-    if not isinstance(pruner, dict):
-        return dict(identity)
-    return {**identity, "pruner": {key: value for key, value in pruner.items() if key != "margin_pct"}}
+    newest, pruner, trainer = dict(identity), identity.get("pruner"), identity.get("trainer")
+    if isinstance(pruner, dict):
+        newest["pruner"] = {key: value for key, value in pruner.items() if key != "margin_pct"}
+    if isinstance(trainer, dict):
+        newest["trainer"] = masked_trainer(trainer)
+    return newest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

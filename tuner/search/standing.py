@@ -622,8 +622,10 @@ def _changed_alone(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) 
     return None
 
 
-def least_times(best: Standing, baseline: Standing) -> float | None:
+def least_times(best: Standing, baseline: Standing, *, is_speed: bool) -> float | None:
     """Return how many times as fast as `baseline` the best probably is at least; None where that is unknown.
+
+    `is_speed`: whether the first objective is the speed to compare; otherwise it is samples/s.
 
     Other programs only slow a training down. So the best is at least as fast as its slowest reading, and `baseline` at
     most as fast as its fastest reading would be without the waits for processors that others used. Both have `SURE`
@@ -632,18 +634,20 @@ def least_times(best: Standing, baseline: Standing) -> float | None:
     """
     if best.is_warm != baseline.is_warm or _changed_alone(best.trials, baseline.trials):
         return None
-    slow = [_speed_apart(trial, -SURE) for trial in best.trials]
-    fast = [_speed_apart(trial, SURE, with_waits=False) for trial in baseline.trials]
+    slow = [_speed_apart(trial, -SURE, is_speed=is_speed) for trial in best.trials]
+    fast = [_speed_apart(trial, SURE, is_speed=is_speed, with_waits=False) for trial in baseline.trials]
     least, most = (of_known(pick, speeds) for pick, speeds in ((min, slow), (max, fast)))
     return None if None in [*slow, *fast] or least is None or not most else least / most
 
 
-def _speed_apart(trial: TrialRecord, errors: float, *, with_waits: bool = True) -> float | None:
-    """Return a trial's samples/s plus so many of its standard errors; None where they are unknown.
+def _speed_apart(trial: TrialRecord, errors: float, *, is_speed: bool, with_waits: bool = True) -> float | None:
+    """Return a trial's speed plus so many of its standard errors; None where they are unknown.
 
-    With `with_waits` false, waits for processors that others used are taken out; unknown if the rank hardly ran.
+    `is_speed`: as of `least_times`. With `with_waits` false, waits for processors that others used are taken out;
+    unknown if the rank hardly ran.
     """
-    speed, error = trial.samples_per_s, trial.probe.samples_per_s_se
+    of_samples = trial.samples_per_s, trial.probe.samples_per_s_se
+    speed, error = (trial.value, trial.error) if is_speed else of_samples
     if speed is None or error is None:
         return None
     bound = speed + errors * error

@@ -16,7 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
-from tuner.records.case_record import StudyAttributes, comparable, known_case, without_margin
+from tuner.records.case_record import StudyAttributes, comparable, in_newest_form, known_case
 from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
 from tuner.search.observed import Observed, Sibling
@@ -25,7 +25,7 @@ from tuner.search.trials import typed_trial
 from tuner.store.database import Database
 from tuner.store.leases import is_held, lives_at
 from tuner.store.storage import StoredCase
-from tuner.study import Case, differ_by_keys, most_similar, without_keys
+from tuner.study import Case, is_alike, most_similar, without_keys
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
     Earlier versions did not store the environment variables: then they count as equal. They masked other words, too.
     """
-    yield from _differences_below("", {"variables": now.get("variables"), **without_margin(stored)}, storable(now))
+    yield from _differences_below("", {"variables": now.get("variables"), **in_newest_form(stored)}, storable(now))
 
 
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
             yield from _differences_below(f"{path}.{name}".lstrip("."), stored.get(name), now.get(name))
-    elif stored != now and not (isinstance(stored, str) and isinstance(now, str) and differ_by_keys(stored, now)):
+    elif not is_alike(stored, now):
         yield without_keys(f"  {path}: was {stored!r}, is {now!r}")
 
 

@@ -13,7 +13,7 @@ from tuner.study.config_files import (
 )
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import (
-    differ_by_keys,
+    is_alike,
     literal_keys,
     masked_trainer,
     variables_without_keys,

@@ -108,16 +108,14 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return masked
 
 
-def differ_by_keys(first: str, second: str) -> bool:
-    """Return whether two command lines or texts of variables are equal but for words that one of them masks."""
-    words, others = _SHELL_WORD.findall(first), _SHELL_WORD.findall(second)
-    pairs = list(zip(words, others, strict=False))
-    return len(words) == len(others) and all(_hides(a, b) or _hides(b, a) for a, b in pairs)
+def is_alike(stored: object, now: object) -> bool:
+    """Return whether two values are equal, or equal texts but for words that are masked in the stored one.
 
-
-def _hides(masked: str, word: str) -> bool:
-    """Return whether a word is another one with `MASKED` in place of each key, or the same word."""
-    return bool(re.fullmatch(".+".join(map(re.escape, masked.split(MASKED))), word, re.DOTALL))
+    Earlier versions also masked short values about tokens, as of `--token-dim 64`.
+    """
+    if not isinstance(stored, str) or not isinstance(now, str):
+        return stored == now
+    return bool(re.fullmatch(r"\S+".join(map(re.escape, stored.split(MASKED))), now))
 
 
 def with_references(line: str) -> str:
