@@ -231,7 +231,7 @@ def trial_rows(study_id: int, numbers: range, draw: random.Random, space: Space)
 def probe_record(config: Config, util_pct: float | None) -> dict[str, Any]:
     """Return what a study keeps of a probe, about 1 kB; without a utilisation it ran out of memory."""
     failure = {"kind": "gpu_oom", "rule": "torch", "detail": "CUDA out of memory. " * 8, "rank": 1}
-    device = {"device": "cuda:0", "source": "nvml", "window_s": 21.3, "util_mean_pct": util_pct, "util_max_pct": 100.0}
+    device = {"device": "cuda:0", "source": "nvml", "util_mean_pct": util_pct, "util_max_pct": 100.0}
     device |= {"mem_peak_mib": 6097.1, "power_mean_w": 301.2, "power_max_w": 355.0, "energy_j": 6300.7}
     probe = {"config": config, "digest": launch_digest(config), "launched": True, "stopped": None, "out_dir": "runs/1"}
     probe |= {"status": "gpu_oom", "failure": failure} if util_pct is None else {"status": "ok", "failure": None}
