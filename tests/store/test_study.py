@@ -358,6 +358,12 @@ def test_a_command_that_an_earlier_version_masked_otherwise_is_the_same(stored: 
     assert "sk-0a1b2c3d4e5f" not in line
 
 
+def test_a_variable_that_an_earlier_version_stored_with_its_key_is_refused_without_it() -> None:
+    (line,) = differences({"variables": {"TRACKER": "wandb:sk-0a1b2c3d4e5f"}}, {"variables": {"TRACKER": "none"}})
+    assert "TRACKER" in line
+    assert "sk-0a1b2c3d4e5f" not in line
+
+
 @pytest.mark.parametrize("earlier", ["--token-dim *** sk-{key}", "--token-dim *** ***", "--token-dim 64 sk-{key}"])
 def test_a_study_resumes_whatever_an_earlier_version_took_for_a_key(earlier: str) -> None:
     earlier = f"python train.py {earlier}".replace("{key}", "abcdefgh12345678")
