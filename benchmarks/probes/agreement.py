@@ -3,11 +3,11 @@
     python -m benchmarks.probes.agreement --study all_cases --devices 0,1 --out agreement.tsv \\
       --config deepmimic_pi_plus_ppo:num_envs=8192,agent_variant=hiutil --config amp_humanoid:num_envs=6250
 
-For each config the script makes `--thin` probes in a session, and then measures one window of at least `--seconds` with
-the plain command. The row `plain, its start` says what this window showed once it lasted `EARLY_S`: training may change
-what is measured. The script appends a row to `--out` after each probe. A row that is there already is not measured
-again, so the same command goes on where it was stopped. With `--minutes` it begins no probe that would probably end
-later.
+In each of `--rounds`, for each config, the script makes `--thin` probes in a session and measures one window of at
+least `--seconds` with the plain command. Every second round begins with the plain command, so that a host that changes
+its speed changes both alike. The row `plain, its start` says what a window showed once it lasted `EARLY_S`: training
+may change what is measured. The script appends a row to `--out` after each probe. It does not measure a row again that
+is there already: rerun to resume. With `--minutes` it begins no probe that would probably end later.
 
 The goals, over at least six configs: utilisation differs by at most 0.5 points in the mean, and each config by at most
 1 point or its claimed error. Multiprocessors differ by at most 1 and 2 points.
@@ -75,12 +75,14 @@ class Task:
         return (self.case, self.setting, self.way, str(self.number))
 
 
-def tasks(configs: Sequence[str], thin: int) -> Iterator[Task]:
-    """Yield the probes of each config: first the thin ones, then the plain one."""
-    for text in configs:
-        case, _, setting = text.partition(":")
-        yield from (Task(case, setting, THIN, number) for number in range(thin))
-        yield Task(case, setting, PLAIN, 0)
+def tasks(configs: Sequence[str], thin: int, rounds: int) -> Iterator[Task]:
+    """Yield the probes of each round: of each config the thin ones and the plain one, in turn the other way round."""
+    for turn in range(rounds):
+        for text in configs:
+            case, _, setting = text.partition(":")
+            probes = [Task(case, setting, THIN, turn * thin + number) for number in range(thin)]
+            probes.append(Task(case, setting, PLAIN, turn))
+            yield from probes if turn % 2 == 0 else reversed(probes)
 
 
 def row(task: Task, result: ProbeResult) -> Row:
@@ -106,23 +108,28 @@ def differences(rows: Sequence[Row], metric: str) -> Iterator[list[str]]:
         thin, plain = ([one for one in same if one["way"] == way] for way in (THIN, PLAIN))
         if not thin or not plain:
             continue
-        values = [float(one[metric]) for one in thin]
-        thin_error = error_of_mean(values, [float(one[f"{metric}_se"]) for one in thin]) or 0.0
-        cold, cold_error = float(plain[-1][metric]), float(plain[-1][f"{metric}_se"])
+        thin_mean, thin_error = mean(thin, metric)
+        plain_mean, plain_error = mean(plain, metric)
         claimed = fmean(float(one[f"{metric}_se"]) for one in thin)
-        off = fmean(values) - cold
+        off = thin_mean - plain_mean
         found.append(off)
         yield [
             f"{case} {setting}",
             metric,
-            f"{fmean(values):.2f} ± {thin_error:.2f} ({len(values)})",
+            f"{thin_mean:.2f} ± {thin_error:.2f} ({len(thin)})",
             f"{claimed:.2f}",
-            f"{cold:.2f} ± {cold_error:.2f}",
+            f"{plain_mean:.2f} ± {plain_error:.2f} ({len(plain)})",
             f"{off:+.2f}",
-            f"{abs(off) / hypot(thin_error, cold_error):.1f}" if thin_error or cold_error else "",
+            f"{abs(off) / hypot(thin_error, plain_error):.1f}" if thin_error or plain_error else "",
         ]
     if found:
         yield ["mean of all", metric, "", "", "", f"{fmean(found):+.2f}", ""]
+
+
+def mean(rows: Sequence[Row], metric: str) -> tuple[float, float]:
+    """Return the mean of a metric over probes, and its standard error."""
+    values = [float(one[metric]) for one in rows]
+    return fmean(values), error_of_mean(values, [float(one[f"{metric}_se"]) for one in rows]) or 0.0
 
 
 def recorded(out: Path) -> list[Row]:
@@ -230,7 +237,8 @@ def main(
     configs: Annotated[list[str], typer.Option("--config", help="CASE:num_envs=N,…, once per config")],
     study: Annotated[str, typer.Option()] = "pi_plus",
     devices: Annotated[str | None, typer.Option()] = None,
-    thin: Annotated[int, typer.Option(min=1, help="thin probes of each config")] = 5,
+    thin: Annotated[int, typer.Option(min=1, help="thin probes of each config in a round")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="how often both ways follow each other")] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="the plain command's window")] = 150.0,
     minutes: Annotated[float | None, typer.Option(help="begin no probe that would end later")] = None,
     out: Annotated[Path, typer.Option(help="the file of rows")] = Path("agreement.tsv"),
@@ -243,12 +251,12 @@ def main(
     done = {tuple(one[name] for name in COLUMNS[:4]) for one in rows}
     with TemporaryDirectory() as folder, closing(open_prober(bench)) as prober:
         places = (Path(folder).resolve() / str(number) for number in range(MANY))
-        for task in tasks(configs, thin):
+        for task in tasks(configs, thin, rounds):
             if task.key in done:
                 continue
             expected_s = USUAL_S[task.way] + (seconds if task.way == PLAIN else 0.0)
             if minutes is not None and time.monotonic() - began_s + expected_s > 60 * minutes:
-                console.print(f"no time for {' '.join(task.key)}; the same command goes on here")
+                console.print(f"no time for {' '.join(task.key)}; rerun to resume here")
                 break
             (case,) = select(bench.trainer.cases(), [task.case])
             for one in measure(bench, task, Bench(bench, case, prober, next(places)), seconds):
