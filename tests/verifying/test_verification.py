@@ -18,7 +18,7 @@ from tuner.running.events import CaseStarted, ProbeEnded
 from tuner.running.job import Budget, Job
 from tuner.running.loop import optimize
 from tuner.store.database import Database
-from tuner.tools.verifying.verification import (
+from tuner.tools.verifying import (
     Findings,
     Outcome,
     Verification,

@@ -8,7 +8,7 @@ from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_stud
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, searched_case
 from tuner.probe import MonotonicClock
 from tuner.running.job import Budget
-from tuner.tools.verifying.verification import Verification, changed_settings, introduction, report
+from tuner.tools.verifying import Verification, changed_settings, introduction, report
 
 AtLeast = Annotated[
     float, typer.Option(min=0.01, max=1.0, help="The share of its speed in the study that the best must keep.")
