@@ -16,8 +16,7 @@ from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.running.event_lines import out_of_time
 from tuner.running.job import Budget, within_budget
 from tuner.store.races import RaceRuns
-from tuner.tools.racing.contest import Place, Race, verdict
-from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
+from tuner.tools.racing import Entrant, Place, Race, Round, entrants, rounds, verdict
 
 RaceHours = Annotated[
     float, number_option("--train-hours", 0.0001, "The hours that all runs train, added up. Start-ups come on top.")
