@@ -38,7 +38,7 @@ from tuner.probe.process import reserved_port
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.steady import error_of_mean
-from tuner.running.job import Probe
+from tuner.running.loop import Probe
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.verdict import next_answer

@@ -28,9 +28,8 @@ from tuner.export import CaseSummary, export_study, failed_lines, prepare_result
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import STUDY_FILE, database_url
-from tuner.running.event_lines import out_of_time
-from tuner.running.events import StudyEnded
-from tuner.running.job import Budget
+from tuner.running.events import StudyEnded, out_of_time
+from tuner.running.loop import Budget
 from tuner.study import StudySpec, complaints, globs_of, is_fallback_of, load, select
 from tuner.trainers.registry import open_trainer
 

@@ -19,9 +19,8 @@ from tuner.errors import EmptyStoreError
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock, number_of
 from tuner.records.urls import database_url
-from tuner.running.event_lines import out_of_time
-from tuner.running.job import RECOVER, Budget, within_budget
-from tuner.running.loop import optimize
+from tuner.running.events import out_of_time
+from tuner.running.loop import RECOVER, Budget, optimize, within_budget
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, grouped
