@@ -23,9 +23,17 @@ from tuner.running import events
 from tuner.running.events import Listener
 from tuner.running.probing import Probing
 from tuner.running.workbench import Workbench
-from tuner.search.calibration import ladder_calibration, rungs_after
 from tuner.search.choosing import Strategy
-from tuner.search.strategies import Siblings, build_pruner, defaults_first, in_order, recovery, searching
+from tuner.search.strategies import (
+    Siblings,
+    build_pruner,
+    defaults_first,
+    in_order,
+    ladder_calibration,
+    recovery,
+    rungs_after,
+    searching,
+)
 from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.database import Database
 from tuner.store.opening import check_study, siblings

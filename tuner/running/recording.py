@@ -16,7 +16,7 @@ from tuner.export.recorded_table import Circumstances, columns
 from tuner.running.events import CaseOutcome
 from tuner.running.loop import Job, optimize, prepare, purpose_of_recording
 from tuner.running.workbench import Workbench
-from tuner.search.design import ordered_by_session, space_filling
+from tuner.search.samplers import ordered_by_session, space_filling
 from tuner.store.opening import check_study
 from tuner.study import Case, Config, PrunerSpec
 

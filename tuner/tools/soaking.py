@@ -22,9 +22,9 @@ from tuner.running.loop import Job, Purpose
 from tuner.running.workbench import Workbench
 from tuner.search.choosing import Aim, Choice, Done, History, Price, Strategy
 from tuner.search.memory_growth import PILING_UP, PROVOKED, SPARE, SURE, USUAL, Lasts, RecordPrior, lasts
-from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.standing import leader, with_newest_soaks
+from tuner.search.trials import Observed
 from tuner.study import Config, DeviceKind, Space, Value, ladder_of, launch_digest, launched, quoted, without_keys
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
