@@ -14,8 +14,8 @@ from tuner.export.findings import Topic, findings
 from tuner.export.summary import summary
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.quantities import HOUR_S
 from tuner.probe.result import STOPPED, FailureKind, ProbeResult
-from tuner.probe.units import HOUR_S
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED
 from tuner.records.trial import ProbeRecord, TrialRecord

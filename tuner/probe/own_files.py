@@ -26,7 +26,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from tuner.probe.private_view import __file__
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.quantities import BYTES_PER_MIB
 
 _SAVES = re.compile(r"(?i)out|sav(?:e|ing)|ckpt|checkpoint|log|result|run|work|exp|model")
 """Parts of a flag's name whose value may be a folder into which a training writes."""

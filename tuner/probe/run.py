@@ -19,10 +19,9 @@ from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import Clock, Launch, Next, Recorder, RunningTrainer, Stop, ending_after_last
+from tuner.probe.quantities import HOUR_S, Quantity, of_known
 from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
-from tuner.probe.steady import Quantity, of_known
-from tuner.probe.units import HOUR_S
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
