@@ -14,7 +14,7 @@ from tuner.drafting import command_lines
 from tuner.drafting.searches import Known, Role, SearchedFlag, proposed
 from tuner.errors import StudyError
 from tuner.study import Config, Value
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 from tuner.trainers.typed_command import TypedCommand
 
 

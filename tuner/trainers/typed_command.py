@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuner.count import as_parameter
 from tuner.errors import StudyError
 from tuner.study import literal_word
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 from tuner.trainers.template import program_place, script
 
 
