@@ -21,14 +21,7 @@ from tuner.records.urls import database_url
 from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.running.loop import optimize
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
-from tuner.tools.soaking import (
-    WholeTraining,
-    job_of_failure,
-    may_be_soaked,
-    reported_failure,
-    soak_purpose,
-    verdicts,
-)
+from tuner.tools.soaking import WholeTraining, job_of_failure, may_be_soaked, reported_failure, soak_purpose, verdicts
 
 Minutes = Annotated[
     float,
