@@ -28,15 +28,17 @@ _HOMES = {
     "try": "setup:attempt",
     "doctor": "setup:doctor",
     "failed": "soak:failed",
-    "export": "status:export",
+    "status": "show:status",
+    "report": "show:report",
+    "export": "show:export",
     "recover": "record:recover",
     "compare": "scale:compare",
     "decide": "scale:decide",
     "race": "rerun:race",
     "verify": "rerun:verify",
-    "dashboard": "report:dashboard",
-    "cases": "status:cases",
-    "schema": "status:schema",
+    "dashboard": "show:dashboard",
+    "cases": "show:cases",
+    "schema": "show:schema",
 }
 """The homes of commands that are not `NAME:NAME`: a file of this folder, and a function in it."""
 _GROUPS = {

@@ -15,10 +15,9 @@ from ruamel.yaml.error import YAMLError
 
 from tuner.cli import hints, options, setup
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen
+from tuner.cli.show import open_reader, report_at_the_end, whereabouts
 from tuner.cli.slurm import submit_workers
-from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted

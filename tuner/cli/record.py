@@ -13,7 +13,7 @@ from rich.console import Console
 from tuner import export
 from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, open_console, print_written
-from tuner.cli.status import open_reader
+from tuner.cli.show import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_stored_rungs
 from tuner.errors import EmptyStoreError
 from tuner.export.recorded_table import Table, export_tables

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options
-from tuner.cli.status import open_reader
+from tuner.cli.show import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
 from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
