@@ -12,7 +12,7 @@ from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.probe import Device, DeviceSource, number_of
 from tuner.study import EnvironmentSpec, grouped
-from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
+from tuner.tools.checkup import Finding, failure, fine, problem, warning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
