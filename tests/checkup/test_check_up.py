@@ -5,7 +5,7 @@ import pytest
 from tests_cli import study_file
 from tests_devices import FakeGpu, FakeNvml
 
-from tuner.devices.nvml import Nvml
+from tuner.devices.drivers import Nvml
 from tuner.study.spec import EnvironmentSpec
 from tuner.study.study_file import load
 from tuner.tools.checkup import Finding, Severity

@@ -10,8 +10,8 @@ from tests_cli import study_file
 from tests_devices import FakeGpu, FakeNvml
 
 from tuner.cli import worker
+from tuner.devices.drivers import Nvml
 from tuner.devices.found import open_devices
-from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError
 from tuner.running.workers import device_groups
 

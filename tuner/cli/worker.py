@@ -18,8 +18,8 @@ from tuner.cli.hints import introduction
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, Devices, Hours, Runs, Storage, Study, as_words, open_console
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import disjoint_cores, near_cores
+from tuner.devices.drivers import Nvml
 from tuner.devices.found import open_devices
-from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import CaseSummary, prepare_study
 from tuner.optimizing import Search, open_search
