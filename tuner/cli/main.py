@@ -39,6 +39,7 @@ _HOMES = {
     "race": "special_runs:race",
     "verify": "special_runs:verify",
     "dashboard": "show:dashboard",
+    "worker": "optimize:worker",
     "cases": "show:cases",
     "schema": "show:schema",
 }
