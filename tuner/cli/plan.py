@@ -21,7 +21,7 @@ from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.urls import DATABASE, database_url
-from tuner.running.event_lines import auto_to_come
+from tuner.running.events import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
