@@ -27,8 +27,8 @@ from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process, Sessions
 from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop
 from tuner.probe.result import FailureKind, ProbeResult
+from tuner.running.job import open_workbench
 from tuner.running.prober import RealProber
-from tuner.running.workbench import open_workbench
 from tuner.study.spec import ProbeSpec
 
 

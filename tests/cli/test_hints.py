@@ -26,7 +26,8 @@ from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.probe.result import Failure, FailureKind
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 from tuner.study.cases import Case
 
 

@@ -29,7 +29,7 @@ from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import STUDY_FILE, database_url
 from tuner.running.events import StudyEnded, out_of_time
-from tuner.running.loop import Budget
+from tuner.running.job import Budget
 from tuner.study import StudySpec, complaints, globs_of, is_fallback_of, load, select
 from tuner.trainers.registry import open_trainer
 

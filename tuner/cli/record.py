@@ -20,9 +20,9 @@ from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.events import out_of_time
-from tuner.running.loop import RECOVER, Budget, optimize, within_budget
+from tuner.running.job import RECOVER, Budget, Workbench, chosen_cases, open_workbench, within_budget
+from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, grouped
 
 DATABASE = "record.db"

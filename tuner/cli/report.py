@@ -16,7 +16,7 @@ from tuner.errors import ConfigRefusedError, TunerError
 from tuner.export import CaseView, StudyReader, connect, relative_to_cwd, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, StudySpec, literal_line
 from tuner.trainers.command import CommandTrainer
 

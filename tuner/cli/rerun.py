@@ -14,7 +14,7 @@ from tuner.export import figure, in_words, score_text
 from tuner.optimizing import waiting_for_workers
 from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.running.events import out_of_time
-from tuner.running.loop import Budget, within_budget
+from tuner.running.job import Budget, within_budget
 from tuner.store.races import RaceRuns
 from tuner.tools.racing import Entrant, Place, Race, Round, entrants, rounds, verdict
 from tuner.tools.verifying import Verification, changed_settings, introduction, report

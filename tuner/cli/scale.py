@@ -23,8 +23,8 @@ from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, of_known
+from tuner.running.job import chosen_cases, open_workbench
 from tuner.running.prober import prober_on
-from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study

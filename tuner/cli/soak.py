@@ -18,8 +18,8 @@ from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_wi
 from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
 from tuner.records.urls import database_url
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
 from tuner.tools.soaking import (
     WholeTraining,

@@ -26,7 +26,7 @@ from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import from_json, out_of_time
-from tuner.running.loop import Budget
+from tuner.running.job import Budget
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
 from tuner.store.database import Database
 from tuner.study import load
