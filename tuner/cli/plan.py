@@ -26,10 +26,10 @@ from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references
+from tuner.study.command_words import split_variables
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.registry import check_program
-from tuner.trainers.typed_command import split_variables
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:

@@ -14,6 +14,7 @@ from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import DeviceUse, Watched
 from tuner.probe import BUSY_PCT
 from tuner.study import Expression, Value, launch_with_flags, named_files, values_in, with_launches
+from tuner.study.command_words import settings
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
@@ -50,7 +51,7 @@ def launch_of_script(known: Known) -> str | None:
     Returns None where none fits, and where it finds nothing in the command that it could vary.
     """
     names = [name for flag in known.flags for name in flag.names]
-    names += [word for word in known.words if word.startswith("--")]
+    names += [setting.name for setting in settings(known.words, with_bare=True)]
     launch = launch_with_flags(names)
     if launch is None:
         return None
