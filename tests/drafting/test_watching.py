@@ -13,8 +13,7 @@ from tuner.drafting.command_template import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe.count_files import COUNTED_INSIDE
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.study.command_words import missing_script
 from tuner.study.spec import ProbeSpec
 

@@ -23,7 +23,7 @@ from tuner.probe import (
     ProgressReader,
     Slot,
 )
-from tuner.probe.protocols import Answer, Next
+from tuner.probe.probe_plan import Answer, Next
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
 

@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli import hints, options, setup, work
-from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.screen import JsonScreen, Screen, open_screen
+from tuner.cli.screen import JsonScreen, Screen, front_tables, open_screen, print_tables, summary_table
 from tuner.cli.show import open_reader, report_at_the_end, whereabouts
 from tuner.cli.slurm import submit_workers
 from tuner.devices.cards import disjoint_cores, near_cores

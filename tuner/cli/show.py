@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.cli import options
-from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import command_of_best, lines_by_case, notes_beside_table, script_of_best
 from tuner.cli.options import RUNS, Runs, Storage, Study, open_console, open_shown, print_written
+from tuner.cli.screen import front_rows, front_tables, print_tables, summary_table
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import ConfigRefusedError, TunerError
 from tuner.export import (

@@ -32,8 +32,15 @@ from tuner.probe.count_files import CountLines, MergedCounts
 from tuner.probe.guard import GUARD_VARIABLE, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, json_object, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
-from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
+from tuner.probe.probe_plan import (
+    Clock,
+    OutputLine,
+    ProbePlan,
+    RunningTrainer,
+    StartedProcess,
+    StartProcess,
+    search_path,
+)
 from tuner.probe.result import BREACH
 from tuner.progress import PROGRESS, REQUESTS
 from tuner.study import escaped, open_anew, open_at_once, shell_join
