@@ -12,6 +12,7 @@ from typing import get_args
 
 from sqlalchemy import inspect
 
+from tuner import study
 from tuner.devices import found
 from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, occupant_text
 from tuner.devices.cuda import visible_uuids
@@ -21,17 +22,6 @@ from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, DeviceSource, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
-from tuner.study import (
-    Case,
-    DeviceKind,
-    EnvironmentSpec,
-    StudySpec,
-    grouped,
-    is_fallback_of,
-    narrowed,
-    select,
-    unmatched,
-)
 from tuner.tools.checkup import Finding, failure, findings_of, fine, problem, warning
 from tuner.tools.checkup.command_check import check_command, check_imports, import_all
 from tuner.trainers.base import Trainer
@@ -78,7 +68,9 @@ def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder 
         return OpenedDevices(requested=devices, obstacle=failure("devices", error))
 
 
-def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml) -> Iterator[Finding]:
+def check_devices(
+    devices: OpenedDevices, environment: study.EnvironmentSpec, connect: Connect = Nvml
+) -> Iterator[Finding]:
     """Yield what is found of the devices that a study names. Raises DeviceError when one of them does not answer.
 
     `environment`: what the study sets for probes, such as NCCL variables. `connect`: opens the driver.
@@ -154,13 +146,15 @@ def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
 
 def check_links(links: Sequence[Link]) -> Iterator[Finding]:
     """Yield how each pair of cards is connected. Pairs with the same connection share one finding."""
-    pairs = grouped(links, _route_text)
+    pairs = study.grouped(links, _route_text)
     for route, same_route in pairs.items():
         which = "every pair" if len(pairs) == 1 else _card_pairs(same_route)
         yield (warning if same_route[0].p2p is False else fine)("links", f"{route}: {which}")
 
 
-def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
+def check_nccl(
+    links: Sequence[Link], environment: study.EnvironmentSpec, inherited: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield which NCCL variables probes get, and why; those that the user has set are a warning, as they change speeds.
 
     Args:
@@ -237,26 +231,26 @@ def _nearest_existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 
-def check_objective(spec: StudySpec) -> Iterator[Finding]:
+def check_objective(spec: study.StudySpec) -> Iterator[Finding]:
     """Yield the metrics of a study. Raises StudyError when a metric does not exist."""
     check_metrics(spec)
     constraints = [f"{constraint.metric} {constraint}" for constraint in spec.build_constraints()]
     yield fine("objective", ", ".join([*spec.objectives, *constraints]))
 
 
-def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[Finding]:
+def check_named_trainer(spec: study.StudySpec, ranks: int | None = None) -> Iterator[Finding]:
     """Yield what is found of the trainer that a study names; `ranks` is the number of devices, where it is known.
 
     Raises StudyError or TrainerError when the trainer's files cannot be used.
     """
     trainer = open_trainer(spec.trainer)
     cases = trainer.cases()
-    chosen = select(cases, spec.cases)
+    chosen = study.select(cases, spec.cases)
     yield fine("trainer", f"{trainer.name}: {len(chosen)} of {number_of(len(cases), 'case')} selected")
     for case in chosen:
         if case.fault:
             yield problem("case", f"{case.name}: {case.fault}")
-    for glob in unmatched(spec, (case.name for case in cases)):
+    for glob in study.unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:
         yield from check_imports(trainer.dependencies, import_all(trainer.dependencies))
@@ -273,7 +267,7 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     yield from check_parameters(trainer, spec, cases)
 
 
-def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:
+def check_parameters(trainer: Trainer, spec: study.StudySpec, cases: Iterable[study.Case]) -> Iterator[Finding]:
     """Yield which parameters are searched in at least one case, on at least one kind of device.
 
     Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
@@ -281,7 +275,7 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     searched: dict[str, None] = {}  # a set that keeps the order
     left_out: dict[str, str] = {}  # parameter → why one case or another does not search it
     # a study may search other parameters and values in some cases, and on one kind of device
-    specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
+    specs = [study.narrowed(spec, case.name, kind) for case in cases for kind in get_args(study.DeviceKind)]
     for narrow in specs:
         reasons = not_searched(narrow, trainer)
         searched |= dict.fromkeys(name for name in narrow.space if name not in reasons)
@@ -293,7 +287,9 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))
 
 
-def check_up(spec: StudySpec, devices: OpenedDevices, *, requested: str, url: str, runs: Path) -> Iterator[Finding]:
+def check_up(
+    spec: study.StudySpec, devices: OpenedDevices, *, requested: str, url: str, runs: Path
+) -> Iterator[Finding]:
     """Yield each finding about a study as soon as it is found. An error that a check raises becomes a finding.
 
     Args:
@@ -303,7 +299,7 @@ def check_up(spec: StudySpec, devices: OpenedDevices, *, requested: str, url: st
         url: The URL of its database.
         runs: The folder of its results.
     """
-    if is_fallback_of(spec, requested):
+    if study.is_fallback_of(spec, requested):
         yield fine("study", f"{spec.name} stands in for {requested}, whose trainer.root is empty")
     yield from findings_of("devices", lambda: check_devices(devices, spec.environment))
     yield from findings_of("objective", lambda: check_objective(spec))
@@ -319,7 +315,7 @@ def check_up_machine(
 
     `storage`: the URL of a database to check, if any. `runs`: the folder in which results would be.
     """
-    yield from findings_of("devices", lambda: check_devices(devices, EnvironmentSpec()))
+    yield from findings_of("devices", lambda: check_devices(devices, study.EnvironmentSpec()))
     yield from findings_of("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
     if storage:
         yield from findings_of("storage", lambda: [check_storage(storage)])

@@ -19,18 +19,9 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tuner.progress import report
+from tuner.trainers.reference import world
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Method, RunConfig, TeamSettings
 from tuner.trainers.reference.team_ranks import BusyMeter, TeamRank, prepare, process_group, start
-from tuner.trainers.reference.world import (
-    FEATURES,
-    JOINTS,
-    OBSERVATION,
-    ClipStream,
-    ControlStep,
-    MotionClips,
-    TrackingEnv,
-    frames_needed,
-)
 
 Samples = dict[str, Tensor]
 """Columns of equal length, one sample per row."""
@@ -100,8 +91,8 @@ class ActorCritic(nn.Module):
 
     def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.actor = mlp(OBSERVATION, JOINTS, hidden_sizes)
-        self.critic = mlp(OBSERVATION, 1, hidden_sizes)
+        self.actor = mlp(world.OBSERVATION, world.JOINTS, hidden_sizes)
+        self.critic = mlp(world.OBSERVATION, 1, hidden_sizes)
 
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Draw joint targets in rad, [num_envs, JOINTS], and return them with their log-likelihood, [num_envs]."""
@@ -148,7 +139,7 @@ def clipped_loss(ratio: Tensor, advantage: Tensor) -> Tensor:
 class Discriminator(NetworkLoss):
     """Distinguishes transitions of the policy from those of the clips, as amp does (Peng et al. 2021)."""
 
-    inputs = 2 * FEATURES
+    inputs = 2 * world.FEATURES
     columns = ("fake", "real")
     gradient_penalty = 5.0
     reward_scale = 2.0
@@ -159,7 +150,7 @@ class Discriminator(NetworkLoss):
         super().__init__()
         self.net = mlp(self.inputs, 1, hidden_sizes)
 
-    def examples(self, step: ControlStep) -> tuple[Tensor, Tensor]:
+    def examples(self, step: world.ControlStep) -> tuple[Tensor, Tensor]:
         """Return the fake and the real examples: the policy's transitions, and the clips'; two [num_envs, inputs]."""
         fake = torch.cat((step.before, step.after), dim=-1)
         return fake, torch.cat((step.reference_before, step.reference_after), dim=-1)
@@ -185,9 +176,9 @@ class Discriminator(NetworkLoss):
 class DifferenceDiscriminator(Discriminator):
     """Distinguishes the policy's tracking error from an error of zero, as add does (Zhang et al. 2025)."""
 
-    inputs = FEATURES
+    inputs = world.FEATURES
 
-    def examples(self, step: ControlStep) -> tuple[Tensor, Tensor]:
+    def examples(self, step: world.ControlStep) -> tuple[Tensor, Tensor]:
         """Return the fake and the real examples: the policy's tracking error, and zero; two [num_envs, inputs]."""
         error = step.after - step.reference_after
         return error, torch.zeros_like(error)
@@ -225,7 +216,7 @@ TD_LAMBDA = 0.95
 
 
 @torch.no_grad()
-def collect(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor) -> Samples:
+def collect(env: world.TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor) -> Samples:
     """Let the policy imitate `clips` in all environments (a rollout), and return the samples for an update.
 
     There are STEPS_PER_ITERATION · num_envs samples. Their columns are `observation target log_likelihood value reward
@@ -241,7 +232,7 @@ def collect(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator 
     return {name: column.flatten(0, 1) for name, column in columns.items()}
 
 
-def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None) -> Samples:
+def _act(env: world.TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None) -> Samples:
     """Act as the policy does, advance all environments by a control step, and return one sample of each."""
     observation = env.observe()
     target, log_likelihood = policy.act(observation)
@@ -277,11 +268,11 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
 
 
 @contextmanager
-def fresh_clips(rank: TeamRank[TeamSettings], config: RunConfig) -> Iterator[ClipStream]:
+def fresh_clips(rank: TeamRank[TeamSettings], config: RunConfig) -> Iterator[world.ClipStream]:
     """Seed the random numbers of a run, and yield its stream of clips, whose workers end with the context."""
     torch.manual_seed(rank.team.seed + rank.number)  # each rank draws other actions
-    stream = ClipStream(
-        MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
+    stream = world.ClipStream(
+        world.MotionClips(frames=world.frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
         num_envs=rank.team.num_envs,
         rank=rank.number,
         ranks=rank.team.ranks,
@@ -299,11 +290,11 @@ def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
 
 
 def iterations(
-    rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, config: RunConfig, most: int
+    rank: TeamRank[TeamSettings], networks: Networks, clips: world.ClipStream, config: RunConfig, most: int
 ) -> Iterator[str]:
     """Train the networks for `most` iterations; report each iteration to the tuner, then yield a line for the log."""
     meter, on_gpu = BusyMeter(rank.device), rank.device.type == "cuda"
-    env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
+    env = world.TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
     minibatch = config.samples_of_minibatch(rank.team.num_envs)
     learners = networks.learners(update_epochs=config.epochs, minibatch=minibatch)
     for iteration in range(most):
