@@ -16,8 +16,9 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli import hints, options, setup, work
+from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen, front_tables, open_screen, print_tables, summary_table
-from tuner.cli.show import open_reader, report_at_the_end, whereabouts
+from tuner.cli.show import open_reader
 from tuner.cli.slurm import submit_workers
 from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.drivers import Nvml
