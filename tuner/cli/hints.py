@@ -179,8 +179,8 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
 def heading_of_command(row: export.CaseSummary) -> str:
     """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
     may_be_none = row.gain is not None and (row.gain.is_within_error or row.gain.may_be_slower_later)
-    is_doubtful = may_be_none or _is_gain_over_default_unknown(row)
-    return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
+    is_uncertain = may_be_none or _is_gain_over_default_unknown(row)
+    return "the command line to try; it may be no faster:" if is_uncertain else "the command line to copy:"
 
 
 def _is_gain_over_default_unknown(row: export.CaseSummary) -> bool:

@@ -23,10 +23,10 @@ from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.resource_model import foresee
+from tuner.search.resource_model import expected_resources
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references
-from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
+from tuner.tools.prediction import LARGEST_SHARE, LEAST_SHARE, predicted_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.registry import check_program
 from tuner.trainers.typed_command import split_variables
@@ -206,7 +206,7 @@ def _predictions(bench: Workbench, case: Case, config: Config, storage: str | No
     view = None
     if export.has_study(url, name):
         view = export.StudyReader(export.connect(url), name).case(case.name)
-    (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
+    (expected,) = expected_resources(bench.space_for(case), view.trials if view else (), [config])
     share, speed = expected.memory_share, expected.samples_per_s  # each is None without enough probes
     if share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
@@ -223,7 +223,7 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory_mib = foretold_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
+            memory_mib = predicted_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return

@@ -68,7 +68,7 @@ def race(
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")
         raise typer.Exit(EXIT_INTERRUPTED)
-    if not any(place.mean for place in places):  # no run has told a score
+    if not any(place.mean for place in places):  # no run has reported a score
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 

@@ -366,7 +366,7 @@ class CaseView:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`.
 
         But if the set-up is at fault for the newest failure, that is the status, for it stopped the case. If it is not,
-        earlier failures by its fault do not count: a person has mended the set-up since.
+        earlier failures by its fault do not count: a person has repaired the set-up since.
         """
         if self.best:
             return OK

@@ -206,8 +206,8 @@ def unmeasured(baseline: Standing, best: Standing, name: str = "your command") -
 
 def _saw_first_pass_alone(baseline: Standing, best: Standing) -> bool:
     """Return whether `baseline` waits for data and was measured in its first pass alone, and the best also later."""
-    is_worth_a_doubt = _data_share(baseline) > 0.02  # chosen
-    return is_worth_a_doubt and _passes(baseline) == 0 and bool(_passes(best))
+    waits_for_data = _data_share(baseline) > 0.02  # chosen
+    return waits_for_data and _passes(baseline) == 0 and bool(_passes(best))
 
 
 def _is_as_fast_without_waits(baseline: Standing, best: Standing) -> bool:

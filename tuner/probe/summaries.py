@@ -171,7 +171,7 @@ def summarise(
 
 
 def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
-    """Return when the memory of one device rose above its largest value so far, to foretell whether it lasts.
+    """Return when the memory of one device rose above its largest value so far, to predict whether it lasts.
 
     A rise below `RISE` is joined with the next rise. Of more than about 400 rises, only every second, third and so on
     is kept.

@@ -346,7 +346,7 @@ def read(
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
         soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
-        grows_with=_text(attributes.get(schema.TOLD)),
+        grows_with=_text(attributes.get(schema.REPORTED_OOM)),
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,

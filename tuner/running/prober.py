@@ -64,7 +64,7 @@ class RealProber:
             nodes: the source, if it is several nodes; None for this machine.
         """
         self._say = say
-        self._has_told_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
+        self._has_reported_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
         """What the user knows: which processes cannot be killed, how files are kept, and which are not."""
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
@@ -142,9 +142,9 @@ class RealProber:
     def _tell_still_running(self) -> None:
         """Say once which processes of the last probe still run, because they cannot be killed."""
         process = self._sessions.still_running
-        if process and not self._has_told_still_running:
+        if process and not self._has_reported_still_running:
             self._say(f"{process} outlives its probe and cannot be killed; no other probe starts before it has ended")
-        self._has_told_still_running = process is not None
+        self._has_reported_still_running = process is not None
 
     def _wait_until_idle(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.Failure | None:
         """Return why the devices are not free for a probe; None once they are."""

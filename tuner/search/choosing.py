@@ -298,7 +298,7 @@ class Aim(Enum):
     """What a probe is for."""
 
     SOAK = "to see whether its memory lasts"
-    TELL = "to store a report that a training with it ran out of memory"
+    REPORT = "to store a report that a training with it ran out of memory"
     SEARCH = "to learn about a config"
     CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"
@@ -364,7 +364,7 @@ class Strategy:
     """They choose until the search ends, the most urgent chooser first."""
     confirm: Callable[[History, Price], Config | None] = lambda history, _price: history.unconfirmed()
     """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
-    foretells_end: bool = False
+    predicts_end: bool = False
     """Whether `Choice.trials_left` is known after some trials; it then includes the probes that `confirm` adds."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:

@@ -154,7 +154,7 @@ class GuardedPruner(BasePruner):
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Return whether the trial should stop: see the class. Larger reported values are better.
 
-        Trials from before a person has mended the study's set-up do not count.
+        Trials from before a person has repaired the study's set-up do not count.
         """
         if self._inner.prune(study, trial):  # Hyperband says yes only at a few steps, so ask at each and remember it
             self._advised.add(trial.number)

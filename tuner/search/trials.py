@@ -66,14 +66,14 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
 def trials_that_count(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
     """Return the trials of a study, except for two kinds that show nothing about their configs:
 
-    - Trials from before a person mended the study's set-up, which is only done before it has measured anything.
+    - Trials from before a person repaired the study's set-up, which is only done before it has measured anything.
     - Trials that were too slow for a time limit that has been raised since.
 
     `states`: the states of the trials; None for all.
     """
     attributes = StudyAttributes(study.user_attrs)
-    mended, longer = attributes.trials_before_mending, attributes.trials_before_longer
-    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended)
+    repaired, longer = attributes.trials_before_repair, attributes.trials_before_longer
+    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= repaired)
     return [trial for trial in trials if trial.number >= longer or typed_trial(trial).failure != FailureKind.TOO_SLOW]
 
 

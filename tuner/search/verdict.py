@@ -15,7 +15,7 @@ from tuner import probe
 from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import NO_READING, OK, PRUNED
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.search.memory_growth import Rising
+from tuner.search.memory_growth import MemoryRise
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
 
@@ -118,11 +118,11 @@ def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, traini
     `headroom_pct` and `training_hours`: as of `judge`.
     """
     for device in result.devices:
-        rising, total_mib = Rising.of(device), device.mem_total_mib
-        if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
+        rise, total_mib = MemoryRise.of(device), device.mem_total_mib
+        if rise and total_mib and rise.now_mib + rise.sure_mib_per_h * training_hours > total_mib:
             yield (
-                f"memory grows by {rising.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
-                f"{total_mib - rising.now_mib:.0f} MiB stayed free"
+                f"memory grows by {rise.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
+                f"{total_mib - rise.now_mib:.0f} MiB stayed free"
             )
     free_pct = probe.value(result, "headroom_pct")
     if free_pct is not None and free_pct < headroom_pct:

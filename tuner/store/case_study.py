@@ -154,7 +154,7 @@ class OwnTrial:
         return self.choice.aim is Aim.CONFIRM
 
 
-_AIM_ATTRIBUTES = {Aim.CONFIRM: schema.CONFIRMS, Aim.SOAK: schema.SOAKS, Aim.TELL: schema.TOLD}
+_AIM_ATTRIBUTES = {Aim.CONFIRM: schema.CONFIRMS, Aim.SOAK: schema.SOAKS, Aim.REPORT: schema.REPORTED_OOM}
 """Aim of a probe → the attribute of the trial that says so."""
 
 

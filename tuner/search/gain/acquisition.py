@@ -25,10 +25,10 @@ LEAST_BOUND = 0.025
 ENOUGH_CONFIGS = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
 MANY_FAILURES = 4
-"""The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
+"""The failed probes from which on a search doubts what it expects of new configs: see `_claim_after_failures`."""
 DOUBTFUL_BOUND = 0.25
 """The smallest such bound of a search with `MANY_FAILURES`."""
-LARGEST_TOLD_BOUND = 0.5
+LARGEST_PRINTED_BOUND = 0.5
 """The largest such bound that a search with `MANY_FAILURES` states; above it, the search says that it is not sure."""
 
 
@@ -85,23 +85,25 @@ class Acquisition:
             reason = f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
             return self._with_limits(reason) if count >= ENOUGH_CONFIGS else None
         has_many_failures = outlook.observed.failures >= MANY_FAILURES
-        claim = self._doubtful_claim() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
+        claim = (
+            self._claim_after_failures() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
+        )
         return self._with_limits(claim)
 
-    def _doubtful_claim(self) -> str:
+    def _claim_after_failures(self) -> str:
         """Return in words what a search with many failures may have missed.
 
         Where many probes fail, the best config often lies among those that are expected to fail, or is much faster than
         predicted. So each config that may fit into memory and time counts as if it ran. `_realised_ratio` does not
         correct the shortfall, because it counts no failed probe. `MANY_FAILURES`, `DOUBTFUL_BOUND` and
-        `LARGEST_TOLD_BOUND` were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
+        `LARGEST_PRINTED_BOUND` were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
         """
         outlook = self.outlook
         cause = f"{outlook.observed.failures} of {self._probes} probes failed, so it is unclear what else runs"
         chances = np.maximum(outlook.chance_to_run, outlook.costs.chance_to_fit)
         shortfall = expected_gain.draw_shortfall(self._compared(chances).candidates)
         bound = max(shortfall.bound, shortfall.mean, DOUBTFUL_BOUND)
-        if bound > LARGEST_TOLD_BOUND:
+        if bound > LARGEST_PRINTED_BOUND:
             return f"not sure: {cause}"
         return f"{shortfall._replace(bound=bound).in_words}: {cause}"
 
@@ -166,7 +168,7 @@ class Acquisition:
 
         0.3 and the powers 0.5 (of the bound) and 0.8 (of the mean) were chosen on scripts, ladders and kernels to
         develop on, so that 95 of 100 bounds hold and that the mean shortfall is as expected. Where many probes fail,
-        fewer hold. This shortfall then only decides when the search ends: see `_doubtful_claim`.
+        fewer hold. This shortfall then only decides when the search ends: see `_claim_after_failures`.
         """
         outlook = self.outlook
         by_model = expected_gain.draw_shortfall(self._compared(outlook.chance_to_run).candidates)
@@ -191,7 +193,7 @@ class Acquisition:
     def _place_to_repeat(self) -> int | None:
         """The place of the config to measure again once no series of probes pays; None where there is none.
 
-        It is the best if `must_repeat_best`, else the `doubtful_place`. But if the newest predictions were off, new
+        It is the best if `must_repeat_best`, else the `tie_break_place`. But if the newest predictions were off, new
         configs teach the model more than second readings do. So then at most a fifth of all readings are second ones.
         """
         if self._rules.must_repeat_best:
@@ -199,7 +201,7 @@ class Acquisition:
         # a fifth of all readings are second ones when there is one for every four configs
         if self._predicts_badly and self._rules.second_readings > len(self.outlook.measured_places) // 4:
             return None
-        return self._rules.doubtful_place
+        return self._rules.tie_break_place
 
     @property
     def _predicts_badly(self) -> bool:

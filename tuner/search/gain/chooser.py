@@ -159,7 +159,7 @@ def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strat
     A search may end before each sibling's best config has been probed.
     """
     choosers = (retry, gain.compare_with_own, gain.ended, siblings_first(space, siblings), gain.choose)
-    return Strategy(choosers=choosers, confirm=gain.confirm, foretells_end=True)
+    return Strategy(choosers=choosers, confirm=gain.confirm, predicts_end=True)
 
 
 class GainSampler(StrategySampler):

@@ -19,7 +19,7 @@ from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecor
 from tuner.running.job import Job, Purpose
 from tuner.running.workbench import Workbench
 from tuner.search.choosing import Aim, Choice, Done, History, Price, Strategy
-from tuner.search.memory_growth import SPARE, SURE, Lasts
+from tuner.search.memory_growth import SPARE, SURE, MemoryForecast
 from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.standing import leader, with_newest_soaks
@@ -60,7 +60,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
     memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, aim=Aim.TELL, cold=True, details=ladder or "")]  # a search's only choice
+    choices = [Choice(config=config, aim=Aim.REPORT, cold=True, details=ladder or "")]  # a search's only choice
 
     def choose(history: History, _price: Price) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
@@ -152,9 +152,9 @@ class SoakFollower:
         goes_on = probe.Answer(probe.Next.MORE, next_result_s=self._seconds)
         if trained_s < 0.2 * self._seconds:
             return goes_on
-        lasting = self._training.lasts(so_far.devices, so_far)
+        forecast = self._training.forecast(so_far.devices, so_far)
         bad_chance = 1.0 - CLEAR_CHANCE
-        is_clear = lasting is not None and (lasting.chance <= bad_chance or lasting.chance > self._good_chance)
+        is_clear = forecast is not None and (forecast.chance <= bad_chance or forecast.chance > self._good_chance)
         speed, error = so_far.samples_per_s, so_far.samples_per_s_se
         is_speed_known = speed is None or (error is not None and error <= 0.02 * speed)  # None: it counts no samples
         return probe.Answer(probe.Next.ENOUGH) if is_clear and is_speed_known else goes_on
@@ -164,14 +164,14 @@ class Soak(NamedTuple):
     """What the newest soak of a config showed."""
 
     trial: TrialRecord
-    lasting: Lasts | None
+    forecast: MemoryForecast | None
     """None where the config failed, or its memory is unknown."""
 
     @property
     def passed(self) -> bool:
         """Whether the config ran, may be the best, and its memory lasts. Unknown memory counts as lasting."""
-        lasts = self.lasting is None or self.lasting.chance >= SURE
-        return self.trial.state == COMPLETE and self.trial.may_be_best and lasts
+        may_last = self.forecast is None or self.forecast.chance >= SURE
+        return self.trial.state == COMPLETE and self.trial.may_be_best and may_last
 
     @property
     def trained_s(self) -> float:
@@ -182,12 +182,12 @@ class Soak(NamedTuple):
     @property
     def shows_growth(self) -> bool:
         """Whether memory grew all the time, as a slope and not in steps."""
-        return self.lasting is not None and self.lasting.rising.kind == "slope"
+        return self.forecast is not None and self.forecast.rise.kind == "slope"
 
     @property
     def share(self) -> float:
         """The share of the usable memory that the training will need; 1 where that is not known."""
-        return 1.0 if self.lasting is None else self.lasting.share / SPARE  # a part of all memory stays unused
+        return 1.0 if self.forecast is None else self.forecast.share / SPARE  # a part of all memory stays unused
 
     def suffices(self, wanted: SoakSettings) -> bool:
         """Return whether this soak answers what a soak with the `wanted` settings would, so that none is made.
@@ -218,8 +218,8 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
         return {}
     soaks: dict[str, Soak] = {}
     for trial in trials_of_soaks:
-        lasting = training.lasts(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
-        soaks[trial.launch_key] = Soak(trial=trial, lasting=lasting)
+        forecast = training.forecast(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
+        soaks[trial.launch_key] = Soak(trial=trial, forecast=forecast)
     return soaks
 
 
@@ -319,7 +319,7 @@ class SoakChooser:
         between = {float(rung): rung for rung in self._rungs(refused) if passed * RUNG_RATIO < float(rung) < refused}
         if not between or len(soaks) >= 8:  # eight soaks of one ladder are enough
             return None
-        shares = {rung: soak.share for rung, soak in soaks.items() if soak.lasting}
+        shares = {rung: soak.share for rung, soak in soaks.items() if soak.forecast}
         expected = self._expected_to_pass(config, shares, sorted(between), history) if shares else []
         if expected:  # 1
             rung = max(expected)
@@ -413,8 +413,8 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif soaks:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
-        lasting = f"of no config it is {100 * SURE:.0f} % sure that its memory lasts"
-        yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
+        forecast = f"of no config it is {100 * SURE:.0f} % sure that its memory lasts"
+        yield f"{view.name}: {forecast}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
     # another allocator is another setting of the study, whose results may not mix with these
     if was_refused and (allocator := training.allocator):
@@ -426,8 +426,8 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
 def _outcome(soak: Soak, training: WholeTraining) -> str:
     """Return what a soak showed: whether memory lasts, or why the config failed; and the samples/s."""
     record = soak.trial.probe
-    if soak.lasting:
-        memory = training.in_short(soak.lasting)
+    if soak.forecast:
+        memory = training.in_short(soak.forecast)
     else:
         memory = record.failure.detail if record.failure else "its memory is unknown"
     speed = soak.trial.samples_per_s
@@ -439,10 +439,10 @@ def _longer_soak(soak: Soak) -> Iterator[str]:
 
     Nothing is yielded if this soak was long enough. Growth that hides in a soak of twice the time is half as fast.
     """
-    lasting = soak.lasting
-    if lasting is None or lasting.filled_h >= lasting.hours:
+    forecast = soak.forecast
+    if forecast is None or forecast.filled_h >= forecast.hours:
         return  # growth that hides would fill the memory only after the training
-    minutes = math.ceil(soak.trained_s / 60.0 * lasting.hours / lasting.filled_h)
-    growth = f"growth of less than {lasting.rising.hidden_mib_per_h:.0f} MiB an hour"
+    minutes = math.ceil(soak.trained_s / 60.0 * forecast.hours / forecast.filled_h)
+    growth = f"growth of less than {forecast.rise.hidden_mib_per_h:.0f} MiB an hour"
     soaked = probe.duration(soak.trained_s)
     yield f"`--minutes {minutes}` would show {growth}, which hides in this soak of {soaked} and is allowed for"

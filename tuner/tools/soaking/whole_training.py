@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import ProbeRecord, SoakSettings
 from tuner.running.workbench import Workbench
-from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, Lasts, RecordPrior, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, MemoryForecast, RecordPrior, forecast_memory
 from tuner.study import DeviceKind
 
 
@@ -73,7 +73,7 @@ class WholeTraining:
             ),
         )
 
-    def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> Lasts | None:
+    def forecast(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> MemoryForecast | None:
         """Return how surely memory lasts for the training; None where that is unknown.
 
         Args:
@@ -81,16 +81,16 @@ class WholeTraining:
             probe: The soak so far, or its record.
         """
         if self.iterations is None:
-            return lasts(devices, self.hours, self._prior)
+            return forecast_memory(devices, self.hours, self._prior)
         if not probe.numbered_iterations or probe.window_s is None:  # an iteration's time is unknown
             return None
         iteration_s = probe.window_s / probe.numbered_iterations
-        return lasts(devices, self.iterations * iteration_s / HOUR_S, self._prior)
+        return forecast_memory(devices, self.iterations * iteration_s / HOUR_S, self._prior)
 
     def ineligibility(self, result: ProbeResult) -> str | None:
         """Return why a config that was soaked may not be the best; None where it may."""
-        lasting = self.lasts(result.devices, result)
-        return None if lasting is None or lasting.chance >= SURE else self.in_short(lasting)
+        forecast = self.forecast(result.devices, result)
+        return None if forecast is None or forecast.chance >= SURE else self.in_short(forecast)
 
     @property
     def _prior(self) -> RecordPrior:
@@ -99,25 +99,25 @@ class WholeTraining:
             return USUAL
         return PILING_UP if self.allocator else PROVOKED
 
-    def in_short(self, lasting: Lasts) -> str:
+    def in_short(self, forecast: MemoryForecast) -> str:
         """Return in one part of a sentence whether memory lasts, and which growth the soak would not show.
 
         For example: memory lasts 24 h with 98 % probability: 61.2 GiB now, flat, at most 63.0 of 80.0.
         """
-        rising = lasting.rising
-        is_large = lasting.total_mib >= 10 * MIB_PER_GIB
+        rise = forecast.rise
+        is_large = forecast.total_mib >= 10 * MIB_PER_GIB
         divisor, decimals, unit = (MIB_PER_GIB, 1, "GiB") if is_large else (1, 0, "MiB")
-        amounts_mib = (rising.now_mib, lasting.most_mib, lasting.total_mib)
+        amounts_mib = (rise.now_mib, forecast.most_mib, forecast.total_mib)
         now, most, total = (f"{amount_mib / divisor:.{decimals}f}" for amount_mib in amounts_mib)
-        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rising.kind]
-        if rising.hidden_mib_per_h:
-            shape += f" (growth below {rising.hidden_mib_per_h:,.0f} MiB an hour would not show)"
-        is_likely, is_sure = lasting.chance >= 0.5, lasting.chance >= SURE
+        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rise.kind]
+        if rise.hidden_mib_per_h:
+            shape += f" (growth below {rise.hidden_mib_per_h:,.0f} MiB an hour would not show)"
+        is_likely, is_sure = forecast.chance >= 0.5, forecast.chance >= SURE
         # 99 % at most, because a soak may not meet all that a training does
-        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)
+        percent = 100.0 * min(max(forecast.chance, 1.0 - forecast.chance), 0.99)
         confidence = f" with {percent:.0f} % probability"
-        if is_sure and rising.end_s < 60.0:  # seconds (chosen): so short a soak shows too little for a percentage
-            confidence = f", as far as a soak of {duration(rising.end_s)} can show"
+        if is_sure and rise.end_s < 60.0:  # seconds (chosen): so short a soak shows too little for a percentage
+            confidence = f", as far as a soak of {duration(rise.end_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
         bound = "at most" if is_sure else "it may reach"
         return f"memory {claim}{confidence}: {now} {unit} now, {shape}, {bound} {most} of {total}"
