@@ -104,7 +104,7 @@ def test_what_may_be_no_training_is_doubted(texts: list[str], doubt: str) -> Non
     pattern = r"it (?P<iteration>\d+)" if texts[0].startswith("it") else PRESETS["tqdm"].progress[0]
     reader = ProgressReader(LinePatterns(patterns=(pattern,)), 0.0)
     found = [reader.feed(OutputLine(t_s=float(place), text=text)) for place, text in enumerate(texts)]
-    assert doubt in (reader.doubt or "")
+    assert doubt in (reader.count_problem or "")
     assert found[-1] is not None  # the probe goes on
 
 

@@ -16,7 +16,7 @@ from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, exit_by_outcomes, job_on_console
 from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
@@ -112,14 +112,14 @@ def optimize(
         if command:
             _show_outcome(tables, ready, result(), storage=storage, runs=runs)
         elif not ready.simulated and any(row.best for row in rows):
-            line = hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study)
+            line = hints.line_about_script(searched, devices=own_devices, storage=storage, runs=runs, requested=study)
             console.print(line)
         return rows
 
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show_all)
         return
-    with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
+    with job_on_console(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
     # what it has come to
@@ -132,7 +132,7 @@ def optimize(
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
-    conclude(outcomes, rows, interrupted=interrupted)
+    exit_by_outcomes(outcomes, rows, interrupted=interrupted)
 
 
 def _study_to_search(
@@ -189,7 +189,7 @@ def _changed_study_file(
 def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
     """Print what was found for a typed command: its lines, what to search next, and the command line to copy."""
     rows = result.study.rows
-    for line in result.lines or hints.closing(ready.bench, ready.cases, rows):
+    for line in result.lines or hints.lines_at_end(ready.bench, ready.cases, rows):
         tables.print(line)
     if rows and (more := hints.command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
@@ -223,7 +223,7 @@ def _show_study(
     rows = reader.rows
     print_tables(tables, *([] if result else [summary_table(rows)]), *front_tables(reader))
     if not result:
-        for line in hints.closing(bench, ready.cases, rows):
+        for line in hints.lines_at_end(bench, ready.cases, rows):
             console.print(line)
         for line in failed_lines(reader.cases, bench.folder):
             console.print(line)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, number_option, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, searched_case
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, job_on_console, searched_case
 from tuner.export import figure, in_words, score_text
 from tuner.optimizing import waiting_for_workers
 from tuner.probe import HOUR_S, MonotonicClock, number_of
@@ -53,7 +53,7 @@ def race(
     if dry_run:
         return
     budget = Budget(MonotonicClock(), hours)
-    with at_work(console, bench, [chosen], url) as job:
+    with job_on_console(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         work = waiting_for_workers(within_budget(job, budget))
         racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=train_hours * HOUR_S)

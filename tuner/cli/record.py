@@ -14,7 +14,7 @@ from tuner import export
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_stored_rungs
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, exit_by_outcomes, job_on_console, with_stored_rungs
 from tuner.errors import EmptyStoreError
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock, number_of
@@ -59,7 +59,7 @@ def record(
     export.prepare_results(search_bench.folder.parent)
     export.prepare_folder(folder)
     write = partial(export_tables, url, bench.stored_name, folder)
-    with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
+    with job_on_console(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = with_stored_rungs(bench, url)  # of an earlier call, so that no small probes are needed
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within_budget(job, budget), bench=bench), recordings)
@@ -76,7 +76,7 @@ def record(
     for planned in (case.planned for case in recorded_cases):
         console.print(recording_line(planned.case, planned.configs, tables.get(planned.case.name)))
     options.print_written(console, paths)
-    conclude(outcomes, interrupted=interrupted)
+    exit_by_outcomes(outcomes, interrupted=interrupted)
 
 
 def recover(
@@ -95,12 +95,12 @@ def recover(
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     show = partial(_show, console, bench, url)
-    with at_work(console, bench, chosen, url, show=show) as job:
+    with job_on_console(console, bench, chosen, url, show=show) as job:
         outcomes = optimize(replace(job, purpose=RECOVER), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
-    conclude(outcomes, show(), interrupted=interrupted)
+    exit_by_outcomes(outcomes, show(), interrupted=interrupted)
 
 
 def _show(console: Console, bench: Workbench, url: str) -> list[export.CaseSummary]:

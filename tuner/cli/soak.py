@@ -14,7 +14,16 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
+from tuner.cli.work import (
+    EXIT_INTERRUPTED,
+    Cases,
+    config_with,
+    exit_by_outcomes,
+    first_config,
+    job_on_console,
+    one_case,
+    output_lines,
+)
 from tuner.errors import StoreError
 from tuner.export import export_study, in_words, no_best
 from tuner.records.urls import database_url
@@ -69,7 +78,7 @@ def soak(
     else:
         chosen = _cases_to_soak(console, chosen, url, bench, study)
     purpose = soak_purpose(bench, minutes, training, named)
-    with at_work(console, bench, chosen, url) as job:
+    with job_on_console(console, bench, chosen, url) as job:
         outcomes = optimize(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
     if not outcomes:
@@ -79,7 +88,7 @@ def soak(
         for line in verdicts(view, training):
             console.print(line)
     options.print_written(console, export_study(url, bench.spec.name, bench.folder))
-    conclude(outcomes, reader.rows, interrupted=interrupted)
+    exit_by_outcomes(outcomes, reader.rows, interrupted=interrupted)
 
 
 def _cases_to_soak(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
@@ -137,7 +146,7 @@ def failed(
     if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
     config = _best_with(bench, case, url, settings or [])
-    with at_work(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
+    with job_on_console(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
         optimize(job_of_failure(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:

@@ -195,7 +195,7 @@ EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def at_work(
+def job_on_console(
     console: Console,
     bench: Workbench,
     cases: Sequence[Case],
@@ -254,7 +254,7 @@ def at_work(
         raise
 
 
-def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
+def exit_by_outcomes(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
     """End the command with the exit code that its outcomes call for; return where that is 0.
 
     It is 130 after Ctrl-C, 2 where a case stopped early, and 1 for a search without a best config in any of its cases.

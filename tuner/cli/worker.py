@@ -207,12 +207,12 @@ def worker(
     screen = JsonScreen() if led else None
     search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
     url = database_url(None if search.simulated else storage, search.bench.folder)
-    with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
+    with work.job_on_console(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.is_over():
         console.print(out_of_time(budget))
-    work.conclude(outcomes, interrupted=interrupted)
+    work.exit_by_outcomes(outcomes, interrupted=interrupted)
 
 
 def _core_numbers(cores: str) -> set[int]:

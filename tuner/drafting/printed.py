@@ -104,7 +104,7 @@ class _Way:
             patterns=self._patterns,
             reports=tuple(self._reports),
             lines=tuple(self._lines),
-            contradiction=self._reader.doubt or "",
+            contradiction=self._reader.count_problem or "",
         )
 
 

@@ -132,9 +132,9 @@ def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quant
 def _disturbance(loss: float, base_loss: float) -> float:
     """Return the relative standard error of a ratio of speeds that other programs may have made too small.
 
-    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `widened`. The factor of
-    one config says nothing of the other's, because waits may cost a training much or nothing. So the error has the
-    standard deviation of each factor, relative to its mean, and the ratio of the two means.
+    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `error_with_disturbance`.
+    The factor of one config says nothing of the other's, because waits may cost a training much or nothing. So the
+    error has the standard deviation of each factor, relative to its mean, and the ratio of the two means.
     """
     means = 1.0 + loss * 2.0 / 3.0, 1.0 + base_loss * 2.0 / 3.0
     scatter = (most / sqrt(18.0) / mean for most, mean in zip((loss, base_loss), means, strict=True))

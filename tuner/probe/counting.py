@@ -80,7 +80,7 @@ class EpochCounter:
         """Begin before the first count."""
         self.epoch_lengths: list[float] = []
         """The counts of the epochs that are over."""
-        self.doubt: str | None = None
+        self.count_problem: str | None = None
         """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
         self._first: float | None = None
         """The lowest first count of an epoch; None before any count."""
@@ -114,7 +114,7 @@ class EpochCounter:
             return None
         if self._starts_again(printed, epoch):
             if epoch is None and not self._is_complete:
-                self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
+                self.count_problem = self.count_problem or f"the count fell from {self._last:.0f} to {printed:.0f}"
             self._begin_epoch(printed)
         self._first = min(self._first, printed)
         self._largest_step = max(self._largest_step, printed - self._last)
@@ -138,7 +138,9 @@ class EpochCounter:
         if end_before != end or printed <= printed_before:
             return False
         if self._is_complete:
-            self.doubt = self.doubt or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
+            self.count_problem = (
+                self.count_problem or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
+            )
             self._begin_epoch(printed)
         elif self._largest_step > 0.0:  # the bar that counts goes on
             return False
@@ -173,7 +175,7 @@ class EpochCounter:
         """
         if epoch is not None and self._epoch is not None:
             return epoch < self._epoch
-        if not self.epoch_lengths or self.doubt is not None:  # in doubt, a length may be wrong
+        if not self.epoch_lengths or self.count_problem is not None:  # in doubt, a length may be wrong
             return False
         last_length = self.epoch_lengths[-1]
         has_just_begun = self._last < last_length / 2

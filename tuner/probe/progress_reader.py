@@ -90,7 +90,7 @@ class ProgressReader:
         """How well the trained model did last, as `Score` says; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
-        self.doubt: str | None = None
+        self.count_problem: str | None = None
         """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
         self.pause: Pause | None = None
         """The pause, such as an evaluation, that lines since the last report are about; None without one."""
@@ -136,7 +136,7 @@ class ProgressReader:
             if self._trainer_reports:
                 return None
             begins_anew = self.counts_inside = True
-            self.doubt = None
+            self.count_problem = None
             self._highest.clear()
         if self.counts_inside:
             pause = message.get("pause")
@@ -163,7 +163,7 @@ class ProgressReader:
         samples, samples_before = _whole_number(fields.get("samples")), self._highest.get((rank, "samples"), 0)
         if samples is not None and samples < samples_before:
             why = f"`samples` fell from {samples_before:.0f} to {samples}, so it is not the total since the start"
-            self.doubt = self.doubt or why
+            self.count_problem = self.count_problem or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         stamp_s = number(fields.get("t_s"))
         # the end of the iteration by the rank's own clock, unless that time did not grow or lies in the future
@@ -228,8 +228,8 @@ class ProgressReader:
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a printed line with counts over all epochs, where counts start again at each epoch.
 
-        The iteration of a progress bar that does not train becomes None. Doubts and pauses that the fields show are
-        noted. `fields` are those of `_feed_printed`; they are changed.
+        The iteration of a progress bar that does not train becomes None. Pauses that the fields show are noted, and so
+        is a count that makes no sense. `fields`: group of a pattern → its text; they are changed.
         """
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
         bar_name, after = fields.get("name", ""), fields.get("after", "")
@@ -243,10 +243,12 @@ class ProgressReader:
             does_not_train = end is not None and counting.is_of_other_work(bar_name, after)
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
-            if counter.doubt:
-                self.doubt = self.doubt or counter.doubt + ("" if is_iteration else ", where samples are counted")
+            if counter.count_problem:
+                self.count_problem = self.count_problem or counter.count_problem + (
+                    "" if is_iteration else ", where samples are counted"
+                )
             if counting.is_rounded(text):
-                self.doubt = self.doubt or f"a count is rounded, as {text}, so that steps are lost"
+                self.count_problem = self.count_problem or f"a count is rounded, as {text}, so that steps are lost"
             if is_iteration and len(counter.epoch_lengths) > epochs_before:
                 self.pause = Pause("an epoch's end", counter.epoch_lengths[-1])
             elif is_iteration and fields[count] is None:  # the bar may be that of an evaluation

@@ -415,7 +415,7 @@ LOADED = "other processes used"
 """The beginning of the note about a processor that others used, too."""
 
 
-def doubt(window: Window) -> str | None:
+def samples_problem(window: Window) -> str | None:
     """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
 
     The workers of a data loader fill a queue before the first iteration. While these batches last, training may be
@@ -430,7 +430,7 @@ def doubt(window: Window) -> str | None:
 
 
 def notes(
-    window: Window, shares: Sequence[Quantity | None], devices: Sequence[DeviceSummary], doubt: str | None
+    window: Window, shares: Sequence[Quantity | None], devices: Sequence[DeviceSummary], count_problem: str | None
 ) -> Iterator[str]:
     """Yield the sentences that a person should read beside the numbers of a window.
 
@@ -444,8 +444,8 @@ def notes(
         before = Window(window.marks[: window.last_level_from + 1])
         before_s, after_s = (1 / (part.iterations_per_s or math.inf) for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
-    if doubt:
-        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
+    if count_problem:
+        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {count_problem}"
     yield from _pause_costs(window)
     if None in shares:
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"

@@ -17,7 +17,7 @@ from tuner.export import EXHAUSTED, CaseView, gain
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import adapter
-from tuner.records.trial import TrialRecord, possible_loss, widened
+from tuner.records.trial import TrialRecord, error_with_disturbance, possible_loss
 from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
@@ -203,7 +203,9 @@ class ProbeEnded(Event):
             config=dict(trial.config),
             status=verdict.status,
             values=tuple(verdict.values or ()),
-            error=widened(verdict.values[0], verdict.error, possible_loss(result.devices)) if verdict.values else None,
+            error=error_with_disturbance(verdict.values[0], verdict.error, possible_loss(result.devices))
+            if verdict.values
+            else None,
             samples_per_s=result.samples_per_s,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
             confirms=trial.confirms,

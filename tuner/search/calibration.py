@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.choosing import ALL_PROBED, Aim, Choice, Done, History, Price, Strategy, retry
+from tuner.search.choosing import ALL_PROBED, Aim, Choice, Done, History, StartsNeeded, Strategy, retry
 from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.study import Config, ProbeSpec, Space
@@ -83,13 +83,13 @@ def ladder_calibration(space: Space) -> Strategy:
         unfinished = [config for config in configs if not history.is_over(config)]
         return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
-    def choose(history: History, price: Price) -> Choice | Done:
+    def choose(history: History, starts_needed: StartsNeeded) -> Choice | Done:
         """Choose the config to probe next; end once a worker has stored the rungs, or the probes suffice."""
         is_stored = StudyAttributes(history.study.user_attrs).rungs is not None
         config = next_config(history)
         if is_stored or config is None:
             return Done(reason=ALL_PROBED)
-        return retry(history, price) or Choice(config=config, aim=Aim.CALIBRATE)
+        return retry(history, starts_needed) or Choice(config=config, aim=Aim.CALIBRATE)
 
     return Strategy(choosers=(choose,))
 

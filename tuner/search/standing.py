@@ -22,9 +22,9 @@ from tuner.records.trial import (
     FAIL,
     FINISHED,
     TrialRecord,
+    error_with_disturbance,
     pooled,
     possible_loss,
-    widened,
     with_widened_errors,
 )
 from tuner.search.frontier import is_number
@@ -87,12 +87,12 @@ class Standing:
 
         Choices between configs are made by `error`.
         """
-        return widened(self.value, self.error, self.possible_loss)
+        return error_with_disturbance(self.value, self.error, self.possible_loss)
 
     @property
     def widened_speed_error(self) -> float | None:
         """The standard error of `samples_per_s` to print; None if unknown. See `widened_error`."""
-        return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
+        return error_with_disturbance(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
 
     @property
     def printed_metrics(self) -> dict[str, float | None]:

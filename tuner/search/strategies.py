@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import largest_value
 from tuner.search import choosing
-from tuner.search.choosing import Aim, Choice, Chooser, Done, History, Price, Strategy
+from tuner.search.choosing import Aim, Choice, Chooser, Done, History, StartsNeeded, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
@@ -36,13 +36,13 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
     name = ladder or LADDER
 
-    def choose(history: History, price: Price) -> Choice | None:
+    def choose(history: History, starts_needed: StartsNeeded) -> Choice | None:
         """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
         def order(config: Config) -> tuple[bool, bool]:
             """Return a key that sorts the open session first, then rungs that are not busy: False comes before True."""
-            return price(config) > 0.0, config.get(name) in busy_rungs
+            return starts_needed(config) > 0.0, config.get(name) in busy_rungs
 
         config = min(filter(history.is_new, configs), key=order, default=None)
         return None if config is None else Choice(config=config)
@@ -59,7 +59,7 @@ def downwards(space: Space) -> list[Config]:
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
 
-def until_one_runs(history: History, _price: Price) -> Done | None:
+def until_one_runs(history: History, _starts_needed: StartsNeeded) -> Done | None:
     """End a recovery once a config has succeeded; None before."""
     return Done(reason="a config has run") if eligible(history.records) else None
 
@@ -95,7 +95,7 @@ def by_drawing(
     None where there is none, or no speed to compare.
     """
 
-    def confirm(history: History, _price: Price) -> Config | None:
+    def confirm(history: History, _starts_needed: StartsNeeded) -> Config | None:
         """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
@@ -123,9 +123,9 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     config that was never probed waits for its default: a retry or a confirmation stays as it is.
     """
 
-    def choose(history: History, price: Price) -> Choice | Done | None:
+    def choose(history: History, starts_needed: StartsNeeded) -> Choice | Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
-        answer = choosing.first_answer(strategy.choosers, history, price)
+        answer = choosing.first_answer(strategy.choosers, history, starts_needed)
         if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
         default = space.default_at(space.rung(answer.config))

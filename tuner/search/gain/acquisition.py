@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.search.choosing import ALL_PROBED, Price
+from tuner.search.choosing import ALL_PROBED, StartsNeeded
 from tuner.search.gain import expected_gain
 from tuner.search.gain.outlook import MOST_COMPARED, Outlook
 from tuner.search.gain.pool import Codes, largest_of
@@ -54,10 +54,10 @@ class Compared(NamedTuple):
 class Acquisition:
     """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook, price: Price) -> None:
-        """Weigh the configs of an outlook. `price`: returns how many trainer starts a probe of a config takes now."""
+    def __init__(self, outlook: Outlook, starts_needed: StartsNeeded) -> None:
+        """Weigh the configs of an outlook. `starts_needed`: returns how many trainer starts a config takes now."""
         self.outlook = outlook
-        self._price = price
+        self._starts_needed = starts_needed
         self._rules = Rules(outlook)
 
     def reason_to_end(self) -> str | None:
@@ -240,7 +240,7 @@ class Acquisition:
     @cached_property
     def _starts(self) -> Floats:
         """How many trainer starts a probe of each config of the pool takes now."""
-        return np.array(list(map(self._price, self.outlook.pool.configs)))
+        return np.array(list(map(self._starts_needed, self.outlook.pool.configs)))
 
     def next_place(self) -> int | None:
         """Return the place of the config to probe next; None where no config may be probed.

@@ -9,7 +9,17 @@ from functools import cached_property
 
 from optuna.study import Study
 
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, confirmation, one_start, retry
+from tuner.search.choosing import (
+    FIRST_TRIALS,
+    Choice,
+    Done,
+    History,
+    StartsNeeded,
+    Strategy,
+    confirmation,
+    one_start,
+    retry,
+)
 from tuner.search.gain.acquisition import Acquisition
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.outlook import Outlook
@@ -52,24 +62,24 @@ class Gain:
         self._siblings = siblings
         self._latest: tuple[object, Outlook] | None = None
         """The numbers and states of the trials, and what is known of each config after them."""
-        self._acquisitions: dict[Price, Acquisition] = {}
+        self._acquisitions: dict[StartsNeeded, Acquisition] = {}
         """What follows from the latest outlook, for each function that says what a probe takes now."""
 
-    def ended(self, history: History, price: Price) -> Done | None:
+    def ended(self, history: History, starts_needed: StartsNeeded) -> Done | None:
         """Return why nothing is left to gain; None while something is."""
-        reason = self._acquisition(history, price).reason_to_end()
+        reason = self._acquisition(history, starts_needed).reason_to_end()
         return None if reason is None else Done(reason=reason)
 
-    def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the config that gains most for its price; None where nothing may be probed any more."""
-        acquisition = self._acquisition(history, price)
+    def choose(self, history: History, starts_needed: StartsNeeded) -> Choice | None:
+        """Choose the config that gains most per second of its probe; None where nothing may be probed any more."""
+        acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
         if place is None:
             return None
         config = self._with_patience(self._pool.configs[place], history.number)
         return Choice(config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left)
 
-    def compare_with_own(self, history: History, _price: Price) -> Choice | None:
+    def compare_with_own(self, history: History, _starts_needed: StartsNeeded) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         None if they can. From the fourth trial on, the own config is also repeated if other programs have disturbed it.
@@ -80,13 +90,13 @@ class Gain:
         config = history.incomparable_config(self._own) or disturbed
         return confirmation(self._with_patience(config, history.number)) if config else None
 
-    def confirm(self, history: History, price: Price) -> Config | None:
+    def confirm(self, history: History, starts_needed: StartsNeeded) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
         It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
         then measures the user's own config or the best again, if the gain is not sure. None if all is measured.
         """
-        acquisition = self._acquisition(history, price)
+        acquisition = self._acquisition(history, starts_needed)
         best = acquisition.outlook.best_config
         if best is None:
             return None
@@ -105,9 +115,9 @@ class Gain:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._outlook(history).best_config
 
-    def after_end(self, history: History, price: Price) -> Config:
+    def after_end(self, history: History, starts_needed: StartsNeeded) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
-        acquisition = self._acquisition(history, price)
+        acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
         if place is None:
             place = acquisition.outlook.best_place or 0  # without a best, any config
@@ -121,10 +131,10 @@ class Gain:
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
-    def _acquisition(self, history: History, price: Price) -> Acquisition:
-        """Return what each config is expected to gain and to take, given a history and the price of a probe now."""
+    def _acquisition(self, history: History, starts_needed: StartsNeeded) -> Acquisition:
+        """Return what each config is expected to gain and to take, given a history and the starts that it needs now."""
         outlook = self._outlook(history)
-        return self._acquisitions.setdefault(price, Acquisition(outlook, price))
+        return self._acquisitions.setdefault(starts_needed, Acquisition(outlook, starts_needed))
 
     def _outlook(self, history: History) -> Outlook:
         """Return what is known of each config, given a history. It is computed anew only when a trial has changed."""
@@ -175,7 +185,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        price: Price = one_start,
+        starts_needed: StartsNeeded = one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 
@@ -185,11 +195,11 @@ class GainSampler(StrategySampler):
             training_hours: The length of the training that will use the best config. The search ends when more probes
                 would take more time than this training gains.
             siblings: Similar cases, whose measurements tell about this one; the most similar one first.
-            price: Returns how many trainer starts a probe of a config takes now.
+            starts_needed: Returns how many trainer starts a probe of a config takes now.
         """
         goal = Goal(training_hours=training_hours)
         self._gain = Gain(space, limits, goal=goal, siblings=siblings)
-        super().__init__(space, by_gain(space, self._gain), price=price)
+        super().__init__(space, by_gain(space, self._gain), starts_needed=starts_needed)
 
     def best(self, study: Study) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
@@ -197,4 +207,4 @@ class GainSampler(StrategySampler):
 
     def after_end(self, history: History, done: Done) -> Config:
         """Choose the most informative config left, otherwise the best, so that `study.optimize` runs all its trials."""
-        return self._gain.after_end(history, self._price)
+        return self._gain.after_end(history, self._starts_needed)

@@ -18,7 +18,7 @@ from tuner.export import CaseView, in_words, with_error
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose
 from tuner.running.workbench import Workbench
-from tuner.search.choosing import Aim, Choice, Done, History, Price, Strategy
+from tuner.search.choosing import Aim, Choice, Done, History, StartsNeeded, Strategy
 from tuner.search.memory_growth import SPARE, SURE, MemoryForecast
 from tuner.search.observed import Observed
 from tuner.search.resource_model import fitted_after_siblings
@@ -62,7 +62,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     """
     choices = [Choice(config=config, aim=Aim.REPORT, cold=True, details=ladder or "")]  # a search's only choice
 
-    def choose(history: History, _price: Price) -> Choice | Done:
+    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
@@ -247,7 +247,7 @@ class SoakChooser:
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
-    def choose(self, history: History, _price: Price) -> Choice | Done:
+    def choose(self, history: History, _starts_needed: StartsNeeded) -> Choice | Done:
         """Return the next soak: first that of the best config, and after a config that was refused, another rung.
 
         Done where no config was refused and the best has passed, or where no rung is left that may pass.
