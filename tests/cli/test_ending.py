@@ -9,7 +9,7 @@ from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import lines_at_end
 from tuner.cli.report import whereabouts
-from tuner.export import gain_text, result
+from tuner.export import gain_text, result_finding
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary
 from tuner.study.cases import Case
@@ -27,7 +27,7 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert gain_text(compared()) == "+29.0 percentage points from 58.0, 1.5 times as fast"
     hidden = compared(gain=replace(GAIN, before_error=15.0, after_error=20.0))
     assert gain_text(hidden) == "+29.0 ± 25.0 percentage points from 58.0, 1.5 times as fast"
-    assert "29.0 ± 25.0 percentage points above" in str(result(hidden))
+    assert "29.0 ± 25.0 percentage points above" in str(result_finding(hidden))
     assert gain_text(compared("samples_per_s")) == "1.5 times, from 58"
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""

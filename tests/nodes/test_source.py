@@ -153,7 +153,7 @@ def test_a_clock_is_known_to_within_the_fastest_message_however_it_drifts(
         sent_s += pause_s
         heard_s = max(heard_s, sent_s + travel_s)
         there_s = sent_s * (1 + drift) - offset_s
-        clock.learn(there_s, heard_s)
+        clock.update(there_s, heard_s)
         behind_s = sent_s - there_s
         assert clock.behind_s >= behind_s - drift_of(messages) - 1e-6
         assert clock.behind_s <= heard_s - there_s + 1e-6
@@ -163,7 +163,7 @@ def test_a_clock_that_drifts_is_followed_and_a_slow_message_changes_little() -> 
     """It loses 500 parts in a million."""
     clock = NodeClock()
     for sent_s, heard_s, behind_s in ((0.0, 10.0, 10.0), (100.0, 110.05, 10.05), (200.0, 219.0, 10.158_95)):
-        clock.learn(sent_s, heard_s)
+        clock.update(sent_s, heard_s)
         assert clock.behind_s == pytest.approx(behind_s)
 
 

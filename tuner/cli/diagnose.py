@@ -15,7 +15,7 @@ from tuner.export import connect
 from tuner.probe import number_of
 from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
+from tuner.tools.diagnosis.saying import OPTIONS, open_questions, rows, sentences
 from tuner.tools.diagnosis.study_times import GUESS, Setup, as_fact
 
 Name = Annotated[
@@ -69,7 +69,7 @@ def diagnose(
     facts = diagnosis.facts
     if as_json:
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
-        options.print_document({**document, "causes": diagnosis.causes, "unknown": unknown(facts)})
+        options.print_document({**document, "causes": diagnosis.causes, "unknown": open_questions(facts)})
         return
     console.print(f"study {facts.study}: {number_of(len(facts.trials), 'ended trial')}")
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))

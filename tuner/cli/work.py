@@ -96,7 +96,8 @@ def searched_case(
 ) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
-    Raises StudyError as `one_case` does, with `work` in its message, and where the case was not searched yet.
+    Raises StudyError where `cases` name several cases, as the command's `work` is about one, and where the case was not
+    searched yet.
     """
     bench = open_workbench(study, devices=devices, runs=runs)
     case, url = one_case(bench, cases, work), database_url(storage, bench.folder)

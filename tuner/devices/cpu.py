@@ -396,7 +396,7 @@ class Delays:
     """Measures how long other programs make the ranks of a training wait for a processor."""
 
     def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
-        """Begin before the first measurement. `read` returns the times of a process's threads."""
+        """Measure the ranks' waits for a processor. `read` returns the times of a process's threads."""
         self._read = read
         self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
         """When threads were read last, and their times then, by process."""

@@ -83,7 +83,7 @@ class NodeClock:
         self._heard_s = 0.0
         """When the last message came."""
 
-    def learn(self, sent_s: float, heard_s: float) -> None:
+    def update(self, sent_s: float, heard_s: float) -> None:
         """Improve the estimate by a message: sent at `sent_s` on the node's clock, it came at `heard_s` on ours.
 
         The difference of both times is the offset of the clocks and the time that the message travelled. So the least
@@ -239,7 +239,7 @@ class Watcher:
         message = json_object(text)
         is_from_watcher = {"kind", "at_s"} <= message.keys()
         if is_from_watcher:
-            self.clock.learn(message["at_s"], self.heard_s)
+            self.clock.update(message["at_s"], self.heard_s)
             self.oom_kills = message.get("oom_kills", self.oom_kills)
             self.still_running = message.get("still_running", self.still_running)
         else:

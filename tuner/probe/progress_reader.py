@@ -91,7 +91,7 @@ class ProgressReader:
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.count_problem: str | None = None
-        """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
+        """Why the samples may be wrong. It stays: after one count that made no sense, later ones may be wrong, too."""
         self.pause: Pause | None = None
         """The pause, such as an evaluation, that lines since the last report are about; None without one."""
         self.counts_inside = False
@@ -124,10 +124,11 @@ class ProgressReader:
         return self._report(fields, line)
 
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
-        """Return the report of a message; None for a message without one.
+        """Return the iteration that a message reports, in the form of `_report`; None if it reports none.
 
-        Counts from inside the training are left out if the trainer has reported an iteration itself: the two counts may
-        differ. With the first count from inside, all that was printed before is forgotten.
+        The trainer sends messages, and so does what counts inside it. The two counts may differ, so counts from inside
+        are left out once the trainer has reported an iteration. The first of them replaces all that was printed before.
+        `line` is the line of the message, with its time.
         """
         begins_anew = False
         if not message.get(COUNTED_INSIDE):

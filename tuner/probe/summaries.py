@@ -381,7 +381,7 @@ def _window_mean(
         samples: The samples of one device, sorted by time.
         window: The window, or a part of it.
         read: Returns the quantity in a sample; None if it is unknown.
-        interval_s: The time over which a reading is a mean, as for `mean_readings`.
+        interval_s: The seconds over which each reading is a mean; None if it is one since the reading before.
     """
     pieces = window.pieces
     if len(pieces) == 1:

@@ -122,7 +122,7 @@ class Probing:
 
         `facts_before`: those of the study's newest measurement, such as its version of torch.
         """
-        result = probe.with_sure_speed(result, self._spec.needed)
+        result = probe.without_rough_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
         result = replace(result, mfu_pct=mfu_pct)
         before, now = facts_before.get("torch"), result.facts.get("torch")
@@ -294,7 +294,7 @@ class Probing:
             if self._job.interrupted():  # by the user; or the time is over, and a value counts even if it is rough
                 counts = self._job.is_late() and self._has_measured_enough(newest)
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
-            self._study.beat(trial)
+            self._study.renew_lease(trial)
             show(newest)
             # the first steps show what is trained: before all of them are made, nothing is compared
             is_early = so_far is not None and so_far.training is not None and so_far.training.is_early

@@ -121,7 +121,7 @@ class History:
     @cached_property
     def _excused(self) -> set[int]:
         """The numbers of the failures of a trainer that was broken at first, which say nothing of their configs."""
-        return standing.broken(standing.ended(self.records))
+        return standing.failures_of_broken_trainer(standing.ended(self.records))
 
     @cached_property
     def meaningful(self) -> list[FrozenTrial]:

@@ -34,7 +34,7 @@ Reading = tuple[Config, float, float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sibling:
-    """What another case has measured that is similar to the case searched now."""
+    """What a similar case has measured before, of this study or another: its best config is tried first."""
 
     case: str
     best: Config
@@ -155,7 +155,8 @@ class Observed:
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
         """Add what a trial shows of its config: a value, a failure, or that it runs now.
 
-        `value`: its first objective; None where it has none. `sign`: as of the class.
+        `value`: its first objective; None where it has none. `sign`: -1 if the study minimises its
+        objective, otherwise 1.
         """
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed

@@ -169,7 +169,7 @@ class ResourceModel:
         return self._predict(self._features.matrices(configs))
 
     def logarithms_at(self, codes: NDArray[np.intp]) -> Prediction:
-        """Return the same as `logarithms`, but fast: for configs as codes, as of `Features.matrices_of_codes`."""
+        """Return the same as `logarithms`, but fast: for rows of codes, the positions of values among all values."""
         return self._predict(self._features.matrices_of_codes(codes))
 
     def expect(self, configs: Sequence[Config]) -> Prediction:

@@ -141,7 +141,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
 
 
 def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
-    """Return the chooser of each sibling's best config, in the order of `siblings`.
+    """Return the chooser of each sibling's best config, in the order of `siblings`: of similar cases, measured before.
 
     Each sibling has one turn: the trial of its config stores its name, and it is then left out, even if it finds a
     better config later. Configs outside the space are left out, too, and so are those that `History.is_new` excludes:
@@ -170,7 +170,7 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     return choose
 
 
-class Drawn:
+class OptunaChooser:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:

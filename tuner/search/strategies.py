@@ -20,7 +20,7 @@ from tuner.search.choosing import Aim, Choice, Chooser, Done, History, StartsNee
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
-from tuner.search.samplers import Drawn, seeds_first, siblings_first
+from tuner.search.samplers import OptunaChooser, seeds_first, siblings_first
 from tuner.search.standing import eligible
 from tuner.search.trials import incumbent
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
@@ -99,7 +99,7 @@ def by_drawing(
         """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
-    drawn = Drawn(space, search, resumed_at=resumed_at)
+    drawn = OptunaChooser(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
     return Strategy(choosers=(choosing.retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm)
 

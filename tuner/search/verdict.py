@@ -115,7 +115,8 @@ def judge(
 def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
     """Yield why a longer run may run out of memory: it grows, too little stayed free, or the allocator had to retry.
 
-    `headroom_pct` and `training_hours`: as of `judge`.
+    `headroom_pct`: the percentage of each device's memory that must stay free. `training_hours`: the hours after which
+    memory that surely grows must not have ended.
     """
     for device in result.devices:
         rise, total_mib = MemoryRise.of(device), device.mem_total_mib
@@ -141,7 +142,8 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
 
-    `attempt`: the failures of this config in a row, including this one. `is_first`: as of `judge`.
+    `attempt`: the failures of this config in a row, including this one. `is_first`: whether no
+    probe of the case has ended before.
     """
     status = failure.kind.value
     is_excused = result.is_disturbed or (is_first and not result.start_up_s)

@@ -515,7 +515,7 @@ class CaseStudy:
             self._reported[trial.number] = iteration
         return bool(would_prune)
 
-    def beat(self, trial: OwnTrial) -> None:
+    def renew_lease(self, trial: OwnTrial) -> None:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:

@@ -184,7 +184,7 @@ def siblings(
         study: The name of the case's study.
         case: The case.
         identity: The settings of the case, which a sibling must share as far as they decide what is measured.
-        script: The name and digest of its script, as of `Workbench.script_digest`; None where that is unknown.
+        script: The name and digest of the script that it runs; None where that is unknown.
     """
     storage, prefix = database.storage, f"{study}/"
 

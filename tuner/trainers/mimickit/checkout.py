@@ -75,7 +75,7 @@ def cases(root: Path) -> list[Case]:
     return [_case(root, path.relative_to(root)) for path in sorted((root / "args").glob("*.txt"))]
 
 
-def read(path: Path) -> str:
+def file_text(path: Path) -> str:
     """Return the text of a file. Raises TrainerError when it is not there or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def read(path: Path) -> str:
 def _case(root: Path, path: Path) -> Case:
     """Return the case of an argument file; `path` is relative to the root of the checkout."""
     try:
-        text, fault = read(root / path), ""
+        text, fault = file_text(root / path), ""
     except TrainerError as error:
         text, fault = "", str(error)
     first = {key: values[0] for key, values in arguments_of_file(text).items() if values}
@@ -102,7 +102,7 @@ def _case(root: Path, path: Path) -> Case:
         fault = f"{root} has no file {', '.join(absent)}"
     elif trainable and agent and not fault:
         try:
-            _check_agent(read(root / agent), agent)
+            _check_agent(file_text(root / agent), agent)
         except TrainerError as error:
             fault = str(error)
     return Case(

@@ -74,7 +74,7 @@ class MimicKitTrainer(base.Trainer):
         base_agent = case.options["agent_config"]
         if case.fault or not base_agent:
             raise TrainerError(f"case {case.name}: {case.fault or 'it is no training'}")
-        shipped = checkout.read(root / base_agent)
+        shipped = checkout.file_text(root / base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         envs = base.num_envs(self.name, config) * len(slot.devices)
         samples_per_iter = envs * checkout.steps_per_iter(shipped, base_agent)
@@ -135,7 +135,9 @@ class MimicKitTrainer(base.Trainer):
         """
         base_agent = case.options["agent_config"]
         try:
-            return checkout.ladder_end(checkout.read(checkout.checkout_at(self._spec.root) / base_agent), base_agent)
+            return checkout.ladder_end(
+                checkout.file_text(checkout.checkout_at(self._spec.root) / base_agent), base_agent
+            )
         except TrainerError:
             return None
 
