@@ -15,8 +15,7 @@ from tuner.probe.result import FailureKind, ProbeResult
 from tuner.report.charts import along_ladder
 from tuner.report.facts import gather, memory_end
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.job import RECOVER, SEARCH, Job
-from tuner.running.loop import optimize
+from tuner.running.loop import RECOVER, SEARCH, Job, optimize
 from tuner.search.strategies import in_order
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

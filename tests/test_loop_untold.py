@@ -19,8 +19,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import LEASE
-from tuner.running.job import Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Job, optimize
 from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 

@@ -24,10 +24,9 @@ from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import Device, ProbePlan
-from tuner.probe.process import Process
+from tuner.probe.process import Process, Sessions
 from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.session import Sessions
 from tuner.running.prober import RealProber
 from tuner.running.workbench import open_workbench
 from tuner.study.spec import ProbeSpec

@@ -19,10 +19,9 @@ from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
-from tuner.running.event_lines import EventLines, out_of_time
-from tuner.running.events import CaseOutcome, Ending, Event, Listener
-from tuner.running.job import Budget, Job, open_job, within_budget
+from tuner.running.events import CaseOutcome, Ending, Event, EventLines, Listener, out_of_time
 from tuner.running.kept_file import keep_study_file
+from tuner.running.loop import Budget, Job, open_job, within_budget
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tuner.cli.changed_run import changed_study
+from tuner.cli.optimize import changed_study
 from tuner.errors import StudyError
 from tuner.study.spec import StudySpec
 from tuner.study.study_file import load, names, narrowed

@@ -26,8 +26,7 @@ from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.probe.result import Failure, FailureKind
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.job import Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Job, optimize
 from tuner.study.cases import Case
 
 

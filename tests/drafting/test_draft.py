@@ -15,7 +15,7 @@ from tests_counts import COUNTED_TRAINING
 from tuner.count import Flag
 from tuner.count.signature import Shares
 from tuner.drafting.asking import flags_to_search
-from tuner.drafting.command_lines import command_with_values
+from tuner.drafting.command_template import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values

@@ -20,8 +20,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Change, FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
-from tuner.running.job import Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Job, optimize
 from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
 from tuner.study.spec import StudySpec

@@ -9,14 +9,14 @@ from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.count import ProcessCounts
-from tuner.drafting.command_lines import WordChange
+from tuner.drafting.command_template import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
+from tuner.study.command_words import missing_script
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.template import missing_script
 
 CPU = Device(name="cpu:0", model="a CPU")
 TRACEBACK = (

@@ -11,13 +11,12 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import Failure, FailureKind, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
-from tuner.running.job import Job
+from tuner.running.loop import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
 from tuner.study.space import Config
-from tuner.tools.racing.contest import Place, Race, verdict
-from tuner.tools.racing.entrants import Entrant
+from tuner.tools.racing import Entrant, Place, Race, verdict
 
 WALK = Case(name="walk")
 LEARNT = {64: 3.0, 32: 8.0, 16: 5.0, 8: 1.0}

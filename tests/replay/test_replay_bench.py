@@ -19,8 +19,7 @@ from tuner.export.recorded_table import Table
 from tuner.export.write import export_study
 from tuner.replay import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.job import RECOVER, Job
-from tuner.running.loop import optimize
+from tuner.running.loop import RECOVER, Job, optimize
 from tuner.running.workbench import Workbench
 from tuner.trainers.trainer_check import check_trainer
 

@@ -14,14 +14,20 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.records.trial import ProbeRecord
-from tuner.running.job import Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Job, optimize
 from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import forecast_memory
 from tuner.study import Config
 from tuner.study.spec import StudySpec
-from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported_failure, soak_purpose, verdicts
-from tuner.tools.soaking.whole_training import ALLOCATORS, WholeTraining
+from tuner.tools.soaking import (
+    ALLOCATORS,
+    SoakFollower,
+    WholeTraining,
+    newest_soaks,
+    reported_failure,
+    soak_purpose,
+    verdicts,
+)
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0

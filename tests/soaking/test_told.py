@@ -8,11 +8,9 @@ from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
 
 from tuner.errors import StudyError
 from tuner.probe.result import FailureKind
-from tuner.running.job import Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Job, optimize
 from tuner.study import Config
-from tuner.tools.soaking.long_soak import job_of_failure, reported_failure, soak_purpose
-from tuner.tools.soaking.whole_training import WholeTraining
+from tuner.tools.soaking import WholeTraining, job_of_failure, reported_failure, soak_purpose
 
 LOG = [
     "step 900 loss 0.1",

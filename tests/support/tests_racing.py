@@ -6,8 +6,7 @@ from pathlib import Path
 from tests.support.tests_loop import Quiet, bench, measured, opened, reader, spec
 from tuner.export import StudyReader
 from tuner.probe import ProbePlan, ProbeResult, Stop
-from tuner.running.job import Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Job, optimize
 from tuner.study import Case
 
 WALK = Case(name="walk")

@@ -15,10 +15,9 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import DeviceSummary, FailureKind, ProbeResult
 from tuner.running.events import CaseStarted, ProbeEnded
-from tuner.running.job import Budget, Job
-from tuner.running.loop import optimize
+from tuner.running.loop import Budget, Job, optimize
 from tuner.store.database import Database
-from tuner.tools.verifying.verification import (
+from tuner.tools.verifying import (
     Findings,
     Outcome,
     Verification,

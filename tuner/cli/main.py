@@ -24,12 +24,16 @@ from tuner.cli import ended_by_ctrl_c
 from tuner.errors import StudyError, TunerError
 
 _HOMES = {
-    "try": "attempt:attempt",
+    "init": "setup:init",
+    "try": "setup:attempt",
+    "doctor": "setup:doctor",
     "failed": "soak:failed",
     "export": "status:export",
     "recover": "record:recover",
     "compare": "scale:compare",
     "decide": "scale:decide",
+    "race": "rerun:race",
+    "verify": "rerun:verify",
     "dashboard": "report:dashboard",
     "cases": "status:cases",
     "schema": "status:schema",

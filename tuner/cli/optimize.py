@@ -1,17 +1,20 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from tuner.cli import hints, init, options
+from tuner.cli import hints, options, setup
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.changed_run import changed_study
 from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -25,10 +28,9 @@ from tuner.export import CaseSummary, export_study, failed_lines, prepare_result
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import STUDY_FILE, database_url
-from tuner.running.event_lines import out_of_time
-from tuner.running.events import StudyEnded
-from tuner.running.job import Budget
-from tuner.study import globs_of, is_fallback_of, load, select
+from tuner.running.events import StudyEnded, out_of_time
+from tuner.running.loop import Budget
+from tuner.study import StudySpec, complaints, globs_of, is_fallback_of, load, select
 from tuner.trainers.registry import open_trainer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
@@ -49,16 +51,16 @@ PerTrial = Annotated[
 
 
 def optimize(
-    command: init.Command = None,
-    search: init.Searches = None,
-    launch: init.Launch = None,
-    free_batch: init.FreeBatch = False,
-    free_precision: init.FreePrecision = False,
-    yes: init.Yes = False,
-    name: init.Name = None,
-    python: init.Python = None,
-    seconds: init.Seconds = 60.0,
-    force: init.Force = False,
+    command: setup.Command = None,
+    search: setup.Searches = None,
+    launch: setup.Launch = None,
+    free_batch: setup.FreeBatch = False,
+    free_precision: setup.FreePrecision = False,
+    yes: setup.Yes = False,
+    name: setup.Name = None,
+    python: setup.Python = None,
+    seconds: setup.Seconds = 60.0,
+    force: setup.Force = False,
     study: Annotated[str | None, options.STUDY] = None,
     cases: Cases = None,
     settings: Set = None,
@@ -155,7 +157,7 @@ def _study_to_search(
             "--launcher slurm takes a --study: make it in a job, as in `srun --gpus 8 tuner init -- COMMAND`, or run "
             "`tuner optimize -- COMMAND` inside an allocation"
         )
-    study = study or init.study_of_command(console, command or [], wanted, to_search=True)
+    study = study or setup.study_of_command(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         if objective == ITERATIONS_PER_S:
             what = "iterations/s are compared, because no searched value changes an iteration"
@@ -235,3 +237,69 @@ def _show_study(
             to_copy = result().command if result else None
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows)), command=to_copy))
     return rows
+
+
+def changed_study(
+    spec: StudySpec, settings: Sequence[str], max_seconds: float | None, cases: Sequence[str] = ()
+) -> StudySpec:
+    """Return a copy of a study with other values of some parameters, another limit of a probe, and a name of its own.
+
+    The values hold for all cases and devices, so the copy has no overrides of them. The name is made from the changes,
+    so that a second call with the same options continues the same study.
+
+    Args:
+        spec: the study.
+        settings: texts such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
+        max_seconds: the longest probe after its start, in seconds; None for the study's own limit.
+        cases: globs of the cases of the copy; empty for the study's own. They do not change the name.
+
+    Raises:
+        StudyError: for a parameter that the study does not search, and for values that it cannot have.
+    """
+    raw = spec.model_dump(mode="json", exclude_unset=True)
+    changes: list[str] = []  # in words, for the name
+    for text in settings:
+        name, equals, values = text.partition("=")
+        if name not in spec.space:
+            raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
+        raw["space"][name] = _changed_parameter(spec, name, values if equals else "", text)
+        _remove_from_overrides(raw, "space", name)
+        changes += [value.strip() for value in values.split(",")]
+    if max_seconds is not None:
+        raw.setdefault("probe", {})["max_seconds"] = max_seconds
+        _remove_from_overrides(raw, "probe", "max_seconds")
+        changes.append(f"{max_seconds:g}s")
+    if cases:
+        raw["cases"] = [*cases]
+    for key in ("fallback", "launch"):  # their effect is in the loaded study already
+        raw.pop(key, None)
+    name_in_words = "-".join([spec.name, *changes])
+    raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", name_in_words)[:100]  # the most that study files allow
+    try:
+        return StudySpec.model_validate(raw)
+    except ValidationError as error:
+        raise StudyError(f"--set: {'; '.join(complaints(error, StudySpec))}") from error
+
+
+def _changed_parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
+    """Return a parameter of a study as a file writes it, with other values and the same conditions.
+
+    `values` is a text such as `44,40,39`, and `text` the whole option, for an error. Raises StudyError where `values`
+    cannot be read, or is empty.
+    """
+    before = spec.space[name]
+    try:
+        new_values = YAML(typ="safe").load(f"[{values}]")
+    except YAMLError:
+        new_values = None
+    if not new_values:
+        raise StudyError(f"--set {text}: write NAME=VALUE,VALUE, such as num_envs=44,40,39")
+    kind = "ladder" if before.ladder is not None else "choices"
+    conditions = before.model_dump(mode="json", include={"when"}, exclude_unset=True)
+    return {kind: new_values, **conditions}
+
+
+def _remove_from_overrides(raw: Mapping[str, Any], section: str, key: str) -> None:
+    """Remove a key from a section of all overrides."""
+    for override in raw.get("overrides", ()):
+        override.get(section, {}).pop(key, None)

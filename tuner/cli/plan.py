@@ -21,15 +21,15 @@ from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.urls import DATABASE, database_url
-from tuner.running.event_lines import auto_to_come
+from tuner.running.events import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import expected_resources
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references
+from tuner.study.command_words import split_variables
 from tuner.tools.prediction import LARGEST_SHARE, LEAST_SHARE, predicted_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.registry import check_program
-from tuner.trainers.typed_command import split_variables
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:

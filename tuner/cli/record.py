@@ -11,17 +11,16 @@ import typer
 from rich.console import Console
 
 from tuner import export
-from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
+from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, open_console, print_written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, exit_by_outcomes, job_on_console, with_stored_rungs
 from tuner.errors import EmptyStoreError
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock, number_of
 from tuner.records.urls import database_url
-from tuner.running.event_lines import out_of_time
-from tuner.running.job import RECOVER, Budget, within_budget
-from tuner.running.loop import optimize
+from tuner.running.events import out_of_time
+from tuner.running.loop import RECOVER, Budget, optimize, within_budget
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, grouped
@@ -36,20 +35,20 @@ Count = Annotated[
 
 
 def record(
-    study: options.Study,
+    study: Study,
     count: Count = None,
     cases: Cases = None,
-    devices: options.Devices = None,
-    hours: options.Hours = None,
-    storage: options.Storage = None,
-    runs: options.Runs = options.RUNS,
+    devices: Devices = None,
+    hours: Hours = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
 ) -> None:
     """Measure every config of a space, or a sample of it, and write tables; rerun to resume.
 
     Example: tuner record --study demo --devices cpu:2
     """
     budget = Budget(MonotonicClock(), hours)
-    console = options.open_console()
+    console = open_console()
     search_bench = open_workbench(study, devices=devices, runs=runs)
     # of the same study, but it measures each config, in a folder of its own
     bench = recording_bench(search_bench, shares_database=storage is not None)
@@ -59,7 +58,7 @@ def record(
     export.prepare_results(search_bench.folder.parent)
     export.prepare_folder(folder)
     write = partial(export_tables, url, bench.stored_name, folder)
-    with job_on_console(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
+    with job_on_console(console, bench, chosen, url, show=lambda: print_written(console, write())) as job:
         bench = with_stored_rungs(bench, url)  # of an earlier call, so that no small probes are needed
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within_budget(job, budget), bench=bench), recordings)
@@ -75,22 +74,22 @@ def record(
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
     for planned in (case.planned for case in recorded_cases):
         console.print(recording_line(planned.case, planned.configs, tables.get(planned.case.name)))
-    options.print_written(console, paths)
+    print_written(console, paths)
     exit_by_outcomes(outcomes, interrupted=interrupted)
 
 
 def recover(
-    study: options.Study,
+    study: Study,
     cases: Cases = None,
-    devices: options.Devices = None,
-    storage: options.Storage = None,
-    runs: options.Runs = options.RUNS,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
 ) -> None:
     """For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases.
 
     Example: tuner recover --study pi_plus
     """
-    console = options.open_console()
+    console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
@@ -110,7 +109,7 @@ def _show(console: Console, bench: Workbench, url: str) -> list[export.CaseSumma
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)
-    options.print_written(console, export.export_study(url, bench.spec.name, bench.folder))
+    print_written(console, export.export_study(url, bench.spec.name, bench.folder))
     return rows
 
 

@@ -30,8 +30,14 @@ from tuner.records.urls import database_url
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
-from tuner.tools.soaking.long_soak import job_of_failure, may_be_soaked, reported_failure, soak_purpose, verdicts
-from tuner.tools.soaking.whole_training import WholeTraining
+from tuner.tools.soaking import (
+    WholeTraining,
+    job_of_failure,
+    may_be_soaked,
+    reported_failure,
+    soak_purpose,
+    verdicts,
+)
 
 Minutes = Annotated[
     float,

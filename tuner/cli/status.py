@@ -7,7 +7,7 @@ from tuner.cli.case_tables import front_rows, front_tables, print_tables, summar
 from tuner.cli.hints import line_about_script, lines_by_case, notes_beside_table
 from tuner.errors import TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, merged_lines, reading
-from tuner.running.event_lines import auto_text
+from tuner.running.events import auto_text
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import Case, StudySpec, is_meant, select
 from tuner.trainers.registry import open_trainer

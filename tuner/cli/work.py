@@ -23,11 +23,11 @@ from tuner.export import CaseSummary, CaseView, StudyReader, connect, prepare_st
 from tuner.probe import LineSplitter, Prober
 from tuner.records.urls import checked_url, database_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
-from tuner.running.job import Job, open_job
 from tuner.running.kept_file import keep_study_file
+from tuner.running.loop import Job, open_job
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.calibration import calibration_configs
+from tuner.search.strategies import calibration_configs
 from tuner.study import Case, Config, Parameter, Space, Value, literal_line, load, open_regular, value_text
 from tuner.trainers.registry import open_trainer
 

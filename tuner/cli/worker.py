@@ -13,8 +13,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli import options, work
+from tuner.cli import work
 from tuner.cli.hints import introduction
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, Devices, Hours, Runs, Storage, Study, as_words, open_console
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.found import open_devices
@@ -24,9 +25,8 @@ from tuner.export import CaseSummary, prepare_study
 from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
 from tuner.records.urls import database_url
-from tuner.running.event_lines import out_of_time
-from tuner.running.events import from_json
-from tuner.running.job import Budget
+from tuner.running.events import from_json, out_of_time
+from tuner.running.loop import Budget
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
 from tuner.store.database import Database
 from tuner.study import load
@@ -127,9 +127,9 @@ def _worker_plans(url: str, groups: Sequence[str], passed_on: Mapping[str, objec
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, cores_of_groups, strict=True), start=1):
         name = f"worker {number} ({group})" if group else f"worker {number}"
-        words = options.as_words({**passed_on, "devices": group, "cores": ",".join(map(str, cores))})
+        words = as_words({**passed_on, "devices": group, "cores": ",".join(map(str, cores))})
         argv = [sys.executable, "-P", "-m", "tuner", "worker", "--led", *words]  # -P: no file here replaces a module
-        plans.append(WorkerPlan(name=name, argv=argv, env={options.STORAGE_VARIABLE: url}))
+        plans.append(WorkerPlan(name=name, argv=argv, env={STORAGE_VARIABLE: url}))
     return plans
 
 
@@ -185,14 +185,14 @@ Led = Annotated[
 
 
 def worker(
-    study: options.Study,
+    study: Study,
     cases: work.Cases = None,
     n_trials: Trials = None,
-    devices: options.Devices = None,
-    hours: options.Hours = None,
+    devices: Devices = None,
+    hours: Hours = None,
     replay: Replay = None,
-    storage: options.Storage = None,
-    runs: options.Runs = options.RUNS,
+    storage: Storage = None,
+    runs: Runs = RUNS,
     cores: Cores = None,
     led: Led = False,
 ) -> None:
@@ -203,7 +203,7 @@ def worker(
     if cores:
         os.sched_setaffinity(0, _core_numbers(cores))
     budget = Budget(MonotonicClock(), hours)
-    console = options.open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
+    console = open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
     screen = JsonScreen() if led else None
     search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
     url = database_url(None if search.simulated else storage, search.bench.folder)

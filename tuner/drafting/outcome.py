@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tuner import export
 from tuner.count import TrainingCounts, differences
 from tuner.devices.found import variables_of_line
-from tuner.drafting.command_lines import command_with_values, literal_text
+from tuner.drafting.command_template import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
 from tuner.running.workbench import Workbench

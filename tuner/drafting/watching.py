@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
-from tuner.drafting.command_lines import WordChange
+from tuner.drafting.command_template import WordChange
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import NOT_LET_IN, Output, PrintedLines, PrintedProgress, complaint
 from tuner.errors import TrainerError
@@ -18,8 +18,8 @@ from tuner.export import prepare_results
 from tuner.probe.count_files import COUNTED_INSIDE, read_processes, training_counts
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
+from tuner.study.command_words import missing_script
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.template import missing_script
 
 
 class DeviceUse(NamedTuple):

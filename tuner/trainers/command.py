@@ -30,10 +30,11 @@ from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, THREADS, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
+from tuner.study.command_words import script
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, parameters
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.template import Reference, fill, flags, placeholders, script
+from tuner.trainers.template import Reference, fill, flags, placeholders
 
 
 def loader_queue(config: Config) -> int:

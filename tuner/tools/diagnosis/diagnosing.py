@@ -30,7 +30,7 @@ from tuner.tools.diagnosis.waits import IdleCause, causes
 from tuner.trainers.registry import TRAINERS
 
 if TYPE_CHECKING:
-    from tuner.store.journal import JournalStudy
+    from tuner.store.storage import JournalStudy
 
 DATABASE = "database"
 """The source of what the study's database says, as the diagnosis names it beside each number."""
@@ -257,7 +257,7 @@ def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None)
 
 def diagnose_journal(path: Path, study: str, given: study_times.Setup | None) -> Diagnosis:
     """Return the diagnosis of a study in a journal. Raises EmptyStoreError as `diagnose` does, and StoreError."""
-    from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
+    from tuner.store.storage import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
 
     journal = read_journal(path, study)
     if journal is None:

@@ -1,131 +1,33 @@
-"""Reads the settings of a typed command, such as `--batch-size 32`, and puts placeholders in place of their values."""
+"""Makes the template of a typed command, with placeholders in place of values, and fills it with a config's values."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import dropwhile, pairwise, takewhile
-from pathlib import Path, PurePath
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
-from tuner.count import Flag, as_parameter
+from tuner.count import Flag
+from tuner.study.command_words import (
+    LAUNCHERS,
+    NODES,
+    OVERRIDE,
+    PORTS,
+    RANKS,
+    TOTAL_RANKS,
+    WORLD,
+    Setting,
+    is_flag,
+    nodes,
+    program_place,
+    ranks,
+    settings,
+)
 from tuner.trainers.command_options import LAUNCH_FACTS
-from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place
-
-RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
-"""The flags with a number of ranks."""
-WORLD = "world_size"
-"""A flag with the number of ranks or of machines. It is taken for that of ranks only if another flag says the same."""
-TOTAL_RANKS = ("num_processes",)
-"""Those of `RANKS` that count the ranks of all machines; the others count those of each machine."""
-NODES = ("nnodes", "num_nodes", "num_machines")
-"""The flags with the number of machines."""
-PORTS = ("master_port", "main_process_port")
-"""The flags with the port at which ranks meet."""
+from tuner.trainers.template import fill, placeholders
 
 HYDRA_FOLDER = "hydra.run.dir"
 """The setting with the folder of a Hydra script's run."""
-
-_FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
-_OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-_BEFORE_PROGRAM = re.compile(
-    r"(?:.*/)?(?:env|nice|ionice|nohup|time|timeout|setsid|stdbuf|taskset|numactl|chrt)|-.*|\w+=.*"
-    r"|0x[\da-f]+|[\d.,:-]+[smhd]?"
-)
-"""The programs that start the rest of their words as a command, with their options, numbers and variables."""
-_TAKES_A_WORD = re.compile("-[suC]|--signal|--unset|--chdir")
-"""Their options whose value is a word, as in `timeout -s KILL 10` and `env -u HOME`."""
 _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
-
-
-class Setting(NamedTuple):
-    """A flag or option with its value in a command line, such as `--batch-size 32` or `lr=0.1`."""
-
-    name: str
-    """The flag's name as typed, without leading dashes."""
-    value: str
-    word_index: int = -1
-    """The index of the word that holds the value; -1 for a variable before the command."""
-    full: str = ""
-    """The long name of a flag that is typed in short, such as `workers` for `-j`; empty where it is unknown."""
-
-    @property
-    def parameter(self) -> str:
-        """The name as a parameter of a study: `num-workers` and `trainer.num_workers` are `num_workers`."""
-        return as_parameter(self.full or self.name)
-
-    def is_called(self, flag: str) -> bool:
-        """Return whether `flag` is a name of this setting: in full, or its last part, which `as_parameter` returns.
-
-        Dashes and underscores are alike: `num_workers` is a name of `--data.num-workers`.
-        """
-        names = {self.full or self.name, self.name}
-        spellings = {name.replace("-", "_") for name in names} | set(map(as_parameter, names))
-        return flag.replace("-", "_") in spellings
-
-
-def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection[str] = ()) -> list[Setting]:
-    """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
-
-    Args:
-        words: the words of the command.
-        flags: the flags of the script. They say which flag `-b` is, and that the word after a switch is no value. A
-            flag whose value a later configuration file replaces is no setting.
-        names: names that are settings even as two words without dashes behind the program, such as
-            `data_num_workers 2`, unless the command has a flag of that name.
-    """
-    flag_of = {name: flag for flag in flags for name in flag.names}
-    program = program_place(words) or 0
-    typed: list[Setting] = []
-    without_dashes: list[Setting] = []
-    for place, word in enumerate(words):
-        is_behind_program = place > program
-        next_word = words[place + 1] if place + 1 < len(words) else None
-        flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
-        in_script = flag_of.get(flag["name"]) if flag and is_behind_program else None
-        full = in_script.names[0] if in_script else ""
-        takes_any = not (in_script and in_script.is_switch)  # a switch takes true and false alone
-        is_bool = next_word is not None and next_word.lower() in {"true", "false"}
-        # a flag among the words that is not `typed`: a file behind it has replaced the value that the word says
-        if in_script and in_script.is_read_in_order and not in_script.typed:
-            continue
-        if flag and flag["value"] is not None:  # `--name=value`
-            typed.append(Setting(name=flag["name"], value=flag["value"], word_index=place, full=full))
-        elif flag and next_word is not None and not _is_flag(next_word) and (takes_any or is_bool):  # `--name value`
-            typed.append(Setting(name=flag["name"], value=next_word, word_index=place + 1, full=full))
-        elif override and place > 0:  # `name=value`; as the first word it would be a variable
-            typed.append(Setting(name=override["name"], value=override["value"], word_index=place))
-        elif word in names and is_behind_program and next_word is not None and not _is_flag(next_word):  # `name value`
-            without_dashes.append(Setting(name=word, value=next_word, word_index=place + 1))
-    return typed + [pair for pair in without_dashes if not any(setting.is_called(pair.name) for setting in typed)]
-
-
-def words_of_value(words: Sequence[str], setting: Setting, flags: Sequence[Flag]) -> list[str]:
-    """Return the words of a setting's value: more than one for a flag with a list, as in `--hidden 64 64`.
-
-    The script's flag tells of a list: it is typed, and has no single value.
-    """
-    is_list = any(flag.typed and flag.value is None for flag in flags if flag.parameter == setting.parameter)
-    if not is_list or setting.word_index < 0:
-        return [setting.value]
-    return [setting.value, *takewhile(lambda word: not _is_flag(word), words[setting.word_index + 1 :])]
-
-
-def ranks(words: Sequence[str]) -> int | None:
-    """Return the number of ranks on each machine that a command line asks for; None where no flag says it."""
-    numbers = [setting for setting in settings(words) if setting.value.isdecimal()]
-    for setting in numbers:
-        count = int(setting.value)
-        if setting.parameter in RANKS and count > 0:
-            return max(1, count // nodes(words)) if setting.parameter in TOTAL_RANKS else count
-    world_sizes = [int(setting.value) for setting in numbers if setting.parameter == WORLD]
-    return next((size for size in world_sizes if size > 1), None)  # 1 is a usual default, and says nothing
-
-
-def nodes(words: Sequence[str]) -> int:
-    """Return the number of machines that a command line asks for; 1 where no flag says it."""
-    texts = [setting.value for setting in settings(words) if setting.parameter in NODES]
-    return next((int(text) for text in texts if text.isdecimal() and int(text) > 1), 1)
-
 
 _PLACEHOLDER_MEANINGS = {
     "out_dir": "a folder of the probe's own",
@@ -191,9 +93,8 @@ def template(
         placeholder = next(of_search, _launch_fact(setting, words))
         if placeholder is None:
             continue
-        name = literal[setting.word_index].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
-        literal[setting.word_index] = name + placeholder
-        before = "" if name else f"{words[setting.word_index - 1]} "  # the flag
+        literal[setting.word_index] = setting.word_with(placeholder, words)
+        before = "" if literal[setting.word_index] != placeholder else f"{words[setting.word_index - 1]} "  # the flag
         changes.append(WordChange(f"{before}{words[setting.word_index]}", f"{before}{literal[setting.word_index]}"))
     # switches, and flags that the command lacks
     texts = (*words, *variables)
@@ -271,8 +172,8 @@ def _words_that_add(
     names = [setting.name for setting in settings(script_words)]
     if not any(flag in known.names for known in flags_of_script) and any("-" in name for name in names):
         flag = flag if any("_" in name for name in names) else flag.replace("_", "-")
-    flags = [word for word in script_words if _is_flag(word)]
-    if is_hydra or (not flags and any(map(_OVERRIDE.fullmatch, script_words))):
+    flags = [word for word in script_words if is_flag(word)]
+    if is_hydra or (not flags and any(map(OVERRIDE.fullmatch, script_words))):
         return [f"{flag}={placeholder}"]
     is_read_in_order = any(known.is_read_in_order for known in flags_of_script)
     if is_read_in_order or (flags and all("=" in word for word in flags)):
@@ -331,8 +232,8 @@ def _with_port(words: Sequence[str], changes: list[WordChange]) -> Sequence[str]
     The added words are also appended to `changes`. A command stays as it is if it has no launcher, or says itself where
     its ranks meet.
     """
-    names = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
-    if names & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:  # the command says where its ranks meet
+    names = {setting.parameter for setting in settings(words, with_bare=True)}
+    if names & {*PORTS, "rdzv_endpoint", "standalone"}:  # the command says where its ranks meet
         return words
     for place, word in enumerate(words):
         word_before = words[place - 1] if place else ""
@@ -345,35 +246,3 @@ def _with_port(words: Sequence[str], changes: list[WordChange]) -> Sequence[str]
         changes.append(WordChange("", f"{flag} {{port}}"))
         return [*words[: place + 1], flag, "{port}", *words[place + 1 :]]
     return words
-
-
-def _is_flag(word: str) -> bool:
-    """Return whether a word looks like a flag, such as `--workers` or `-b`."""
-    return bool(re.match(r"--?[A-Za-z]", word))
-
-
-def script_without_flags(words: Sequence[str]) -> str | None:
-    """Return what a command starts that ignores flags behind it: a shell script, `bash -c`, or `make`.
-
-    Programs such as `nice`, which start it, are passed over. Returns None for any other command, and for a script that
-    cannot be read.
-    """
-    pairs = pairwise(["", *words])
-    behind = dropwhile(lambda pair: _BEFORE_PROGRAM.fullmatch(pair[1]) or _TAKES_A_WORD.fullmatch(pair[0]), pairs)
-    words = [word for _, word in behind] or words
-    program, script = PurePath(words[0]).name, words[0]
-    if program in {"make", "gmake"}:  # it takes variables alone: `make train WORKERS=2`
-        return program
-    arguments = [word for before, word in pairwise(words) if not re.fullmatch("-[a-z]*o", before)]  # `-o pipefail`
-    options = takewhile(lambda word: word.startswith("-"), arguments)
-    is_shell = program in {"sh", "bash", "zsh", "dash"}
-    script = next((word for word in arguments if not word.startswith("-")), script) if is_shell else script
-    is_inline = is_shell and any(re.fullmatch("-[a-z]*c", option) for option in options)  # `bash -ec '…'`
-    if not (is_shell or PurePath(script).suffix == ".sh"):
-        return None
-    try:
-        text = script if is_inline else Path(script).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    reads_flags = re.search(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b", text)
-    return None if reads_flags else f"{program} -c" if is_inline else script

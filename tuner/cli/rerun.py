@@ -1,4 +1,4 @@
-"""`tuner race`: train a few configs of a case for the same time, and say which of them learns most."""
+"""`tuner race` and `tuner verify` run chosen configs again: which learns most, and are they as fast as before?"""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -8,16 +8,16 @@ from rich import box
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, number_option, open_console
+from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, need_own_study, number_option, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, job_on_console, searched_case
 from tuner.export import figure, in_words, score_text
 from tuner.optimizing import waiting_for_workers
 from tuner.probe import HOUR_S, MonotonicClock, number_of
-from tuner.running.event_lines import out_of_time
-from tuner.running.job import Budget, within_budget
+from tuner.running.events import out_of_time
+from tuner.running.loop import Budget, within_budget
 from tuner.store.races import RaceRuns
-from tuner.tools.racing.contest import Place, Race, verdict
-from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
+from tuner.tools.racing import Entrant, Place, Race, Round, entrants, rounds, verdict
+from tuner.tools.verifying import Verification, changed_settings, introduction, report
 
 RaceHours = Annotated[
     float, number_option("--train-hours", 0.0001, "The hours that all runs train, added up. Start-ups come on top.")
@@ -92,3 +92,40 @@ def _table(places: Sequence[Place]) -> Table:
         score, runs = (score_text(mean.value, mean.error), str(mean.runs)) if mean else ("", "0")
         table.add_row(place.entrant.why, score, runs, f"{place.seconds:.0f}", place.entrant.differing)
     return table
+
+
+AtLeast = Annotated[
+    float, typer.Option(min=0.01, max=1.0, help="The share of its speed in the study that the best must keep.")
+]
+Minutes = Annotated[float, typer.Option(min=0.01, max=600.0, help="The time for all runs; there are four at least.")]
+
+
+def verify(
+    study: Study,
+    cases: Cases = None,
+    at_least: AtLeast = 0.99,
+    minutes: Minutes = 4.0,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown.
+
+    Example: tuner verify --study train
+    """
+    console = open_console()
+    need_own_study(study, storage, runs)
+    what = "a verification"
+    bench, chosen, url, view = searched_case(study, cases, what, devices=devices, storage=storage, runs=runs)
+    with job_on_console(console, bench, [chosen], url) as job:
+        work = Verification(job, chosen, view, Budget(MonotonicClock(), minutes / 60.0), console.print)
+        for line in changed_settings(view, bench.identity_for(chosen)):
+            console.print(line)
+        for line in introduction(work.subjects, minutes, at_least):
+            console.print(line)
+        findings = work.run(at_least)
+    if findings is None:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    for line in report(findings):
+        console.print(line)
+    raise typer.Exit(findings.verdict)

@@ -3,8 +3,8 @@ import shlex
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.command_lines import command_with_values, ranks, settings, template
-from tuner.trainers.template import script
+from tuner.drafting.command_template import command_with_values, template
+from tuner.study.command_words import ranks, script, settings
 
 
 def test_flags_of_all_usual_spellings_are_settings() -> None:
