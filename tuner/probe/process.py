@@ -82,12 +82,12 @@ def _is_orphan(pid: int) -> bool:
     return guard_id is not None and not has_own_guard and identity(guard_id) != named
 
 
-def _guard_id(named: str) -> int | None:
-    """Return the process id of a guard by its identity; None in another namespace of process ids, or for "".
+def _guard_id(guard_identity: str) -> int | None:
+    """Return the process id of a guard by its identity, `NAMESPACE/GUARD/START` as `guard.identity` makes it.
 
-    `guard.identity` makes the identity: `NAMESPACE/GUARD/START`.
+    None in another namespace of process ids, or for "".
     """
-    namespace, _, guard_id = named.rpartition("/")[0].rpartition("/")
+    namespace, _, guard_id = guard_identity.rpartition("/")[0].rpartition("/")
     is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
     return int(guard_id) if guard_id.isdigit() and is_of_this_namespace else None
 

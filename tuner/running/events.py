@@ -65,7 +65,7 @@ class BestSoFar:
 
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
-        """Return the best config of a case so far, as the end of the study tells it; None where none may be the best.
+        """Return the best config of a case so far, by its ended trials; None where none may be the best.
 
         The error is wider than the measured one where another program may have disturbed the only measurement. `times`
         is None where `CaseView.doubts` names reasons why measurements may be wrong or cannot be compared.
