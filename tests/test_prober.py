@@ -20,7 +20,7 @@ from tests_replays import never, scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
-from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import Device, ProbePlan

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner import export
+from tuner.devices.cpu import COUNTERS
 from tuner.devices.found import spare_cards
-from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option

@@ -28,9 +28,8 @@ from tuner.running.prober import prober_on
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
-from tuner.tools.scaling.results import Measurement, Results, read
-from tuner.tools.scaling.scaling_table import ScalingRow, link_table, rate, table
-from tuner.tools.scaling.switching import Move, advice, printed_step_s
+from tuner.tools.scaling.comparing import Move, advice, printed_step_s
+from tuner.tools.scaling.results import Measurement, Results, ScalingRow, link_table, rate, read, table
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from tuner.cli.hints import introduction, what_to_repair
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
-from tuner.cli.status import open_reader
+from tuner.cli.show import open_reader
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, CaseView, StudyReader, connect, prepare_study
 from tuner.probe import LineSplitter, Prober
