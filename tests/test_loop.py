@@ -16,7 +16,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, CaseStarted, Ending, ProbeEnded, ProbeRunning
-from tuner.running.loop import SEARCH, Job, Pulse, optimize
+from tuner.running.job import SEARCH, Job, Pulse
+from tuner.running.loop import optimize
 from tuner.search.choosing import Strategy
 from tuner.study.cases import Case
 from tuner.study.space import Config, Space

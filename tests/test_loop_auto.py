@@ -13,7 +13,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import RECOVER, Job, optimize
+from tuner.running.job import RECOVER, Job
+from tuner.running.loop import optimize
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

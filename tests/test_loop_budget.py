@@ -20,7 +20,8 @@ from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED
 from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded, out_of_time
-from tuner.running.loop import Budget, Job, optimize, within_budget
+from tuner.running.job import Budget, Job, within_budget
+from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
 from tuner.study.space import Config

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
 
-from tuner.cli.record import safe_rungs
+from tuner.cli.special_runs import safe_rungs
 from tuner.export.tables import method_summary
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
@@ -15,7 +15,8 @@ from tuner.probe.result import FailureKind, ProbeResult
 from tuner.report.charts import along_ladder
 from tuner.report.facts import gather, memory_end
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.loop import RECOVER, SEARCH, Job, optimize
+from tuner.running.job import RECOVER, SEARCH, Job
+from tuner.running.loop import optimize
 from tuner.search.strategies import in_order
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

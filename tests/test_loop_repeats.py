@@ -11,7 +11,8 @@ from tuner.export.tables import best_by_case
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 
 READ = {32: (62.0, 58.0, 57.5, 58.0, 58.5, 58.0), 64: (61.0, 60.5, 59.5, 60.0, 60.5, 60.0)}
 """`num_envs` → the values of its probes. The highest single value belongs to the worse config."""

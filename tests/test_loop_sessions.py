@@ -15,7 +15,8 @@ from tuner.probe.protocols import Stop
 from tuner.probe.quantities import HOUR_S
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.loop import RECOVER, Budget, Job, optimize, within_budget
+from tuner.running.job import RECOVER, Budget, Job, within_budget
+from tuner.running.loop import optimize
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
 

@@ -12,7 +12,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import FailureKind, ProbeResult, other_training
 from tuner.running.events import ProbeEnded
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 
 SIGNATURE = Signature(
     samples_per_step=64,

@@ -19,7 +19,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import LEASE
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 from tuner.store.database import Database
 from tuner.store.leases import Lease, this_host
 

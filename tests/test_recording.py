@@ -18,7 +18,7 @@ from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import RUNGS
 from tuner.running.events import Ending, ProbeEnded
-from tuner.running.loop import Budget
+from tuner.running.job import Budget
 from tuner.running.recording import plan_recording, recording_bench
 from tuner.study.space import PATIENCE, Config, config_digest
 

@@ -21,7 +21,8 @@ import typer
 from benchmarks.search import surfaces
 from tuner.export.recorded_table import Table
 from tuner.replay import ReplayedProber, replay_bench
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 from tuner.store.database import Database
 
 RECORDED = [

@@ -11,7 +11,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import Failure, FailureKind, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
-from tuner.running.loop import Job
+from tuner.running.job import Job
 from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case

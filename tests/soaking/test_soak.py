@@ -14,7 +14,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.records.trial import ProbeRecord
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import forecast_memory
 from tuner.study import Config

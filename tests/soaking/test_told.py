@@ -8,7 +8,8 @@ from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
 
 from tuner.errors import StudyError
 from tuner.probe.result import FailureKind
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 from tuner.study import Config
 from tuner.tools.soaking import WholeTraining, job_of_failure, reported_failure, soak_purpose
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from tests.support.tests_loop import Quiet, bench, measured, opened, reader, spec
 from tuner.export import StudyReader
 from tuner.probe import ProbePlan, ProbeResult, Stop
-from tuner.running.loop import Job, optimize
+from tuner.running.job import Job
+from tuner.running.loop import optimize
 from tuner.study import Case
 
 WALK = Case(name="walk")

@@ -13,9 +13,8 @@ from tuner.probe.protocols import Answer, Next, Stop, ending_after_last
 from tuner.probe.quantities import Block, standard_error
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome
-from tuner.running.loop import Job
+from tuner.running.job import Job, Workbench
 from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import Workbench
 from tuner.study import Config, StudySpec
 from tuner.trainers.command import CommandTrainer
 

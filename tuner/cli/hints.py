@@ -32,7 +32,7 @@ from tuner.study import (
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
-    from tuner.running.workbench import Workbench
+    from tuner.running.job import Workbench
 
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str, workers: int = 1) -> None:

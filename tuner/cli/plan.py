@@ -22,7 +22,7 @@ from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.events import auto_to_come
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import expected_resources
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references

@@ -23,14 +23,13 @@ from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, of_known
+from tuner.running.job import chosen_cases, open_workbench
 from tuner.running.prober import prober_on
-from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
-from tuner.tools.scaling.results import Measurement, Results, read
-from tuner.tools.scaling.scaling_table import ScalingRow, link_table, rate, table
-from tuner.tools.scaling.switching import Move, advice, printed_step_s
+from tuner.tools.scaling.comparing import Move, advice, printed_step_s
+from tuner.tools.scaling.results import Measurement, Results, ScalingRow, link_table, rate, read, table
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 

@@ -37,12 +37,12 @@ from tuner.errors import StudyError, TunerError
 from tuner.export import in_words, prepare_results, with_error
 from tuner.probe import number_of
 from tuner.records.urls import database_url
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.running.prober import open_prober, run_in
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, LaunchName, StudySpec, key_warnings, literal_line, load, shell_join
+from tuner.tools.checkup import Finding, Severity
 from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
 from tuner.tools.checkup.device_checks import opened_devices
-from tuner.tools.checkup.finding import Finding, Severity
 from tuner.trainers.typed_command import typed_command
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.progress_reader import FORMS
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 
 class PrintedProgress(NamedTuple):
@@ -32,6 +32,13 @@ class PrintedProgress(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the lines match no preset, but a usual form such as `step 12`: nothing is known of the trainer."""
         return self.preset is None and bool(self.patterns)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are at least six iterations, over some seconds without the first two, which are often slow."""
+        # a plain form waits longer, because lines of a preset, which say more, may still come
+        least_s = 10.0 if self.is_plain else 5.0
+        return len(self.reports) > 5 and self.reports[-1].t_s - self.reports[1].t_s >= least_s
 
     @property
     def counts_samples(self) -> bool:

@@ -96,7 +96,7 @@ class NodeProcesses(StartedProcess):
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
-        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
+        self.counts = MergedCounts(lambda: drained(self._count_lines))
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
@@ -139,7 +139,7 @@ class NodeProcesses(StartedProcess):
         if self._refusal:
             raise self._refusal
         self.lost = self.lost or self._silence(SILENT_S)
-        for text in self._counts.read() if self._counts else ():
+        for text in self.counts.read():
             self._print(text, self._clock.now(), "progress")
         self._log.check()
         lines, self._lines = self._lines, []

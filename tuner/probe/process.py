@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -134,10 +134,7 @@ class Process(StartedProcess):
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         """Whether a message has said that the reports cannot be read."""
-        self._sources: list[Callable[[], list[str]]] = [self._reports]
-        """Each returns new messages: what the trainer reports, and what was counted inside it."""
-        if plan.is_counted:
-            self._sources.append(MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read).read)
+        self.counts = MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read if plan.is_counted else tuple)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)
         log = Log(plan.slot.console, bounds.log_bytes)
@@ -176,7 +173,7 @@ class Process(StartedProcess):
         """Return new console lines and progress records; wait up to `timeout_s` seconds for the first console line."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
-        texts = (self._mask.text(text) for read in self._sources for text in read())
+        texts = map(self._mask.text, (*self._reports(), *self.counts.read()))
         return lines + [OutputLine(t_s=now_s, text=text, stream="progress") for text in texts]
 
     def _reports(self) -> list[str]:

@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.result import DeviceSample, ProbeResult
+
+if TYPE_CHECKING:
+    from tuner.probe.count_files import MergedCounts
 
 
 class Next(Enum):
@@ -156,6 +159,9 @@ Raises TrainerError when the command cannot start, OutputError when a file canno
 
 class StartedProcess(RunningTrainer, Protocol):
     """A started trainer that is a process, on this machine or on another. It serves one probe."""
+
+    counts: "MergedCounts"
+    """What was counted inside its processes, as far as `lines` has read it."""
 
     def last_iteration(self, iteration: int) -> None:
         """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""

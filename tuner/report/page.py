@@ -15,9 +15,8 @@ from plotly.offline import get_plotlyjs
 from tuner.errors import TunerError
 from tuner.export import StudyReader, gain_text, in_words, trials, with_error
 from tuner.report import facts
-from tuner.report.charts import Picture, pictures, race_sentence
+from tuner.report.charts import Picture, parallel, pictures, race_sentence
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.report.parallel import parallel
 
 _FILTERS = {
     "winner": race_sentence,

@@ -24,7 +24,7 @@ from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
 if TYPE_CHECKING:
-    from tuner.running.loop import Budget
+    from tuner.running.job import Budget
     from tuner.search.verdict import Verdict
     from tuner.store.case_study import OwnTrial
 

@@ -16,7 +16,7 @@ from tuner.errors import DeviceError
 from tuner.nodes.source import Nodes
 from tuner.probe.own_files import ProtectionMeans, clean_up, folders_of, warning, warning_of_saves
 from tuner.probe.run import kernel_oom_kills, run
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 
 Outcome = TypeVar("Outcome")
 

@@ -15,7 +15,7 @@ from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
 from tuner.running.events import BestSoFar, Phase, ProbeEnded, ProbeRunning, ProbeStarted
-from tuner.running.loop import Job, Pulse
+from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer

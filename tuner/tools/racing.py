@@ -27,7 +27,7 @@ from tuner.probe import (
     without_rough_speed,
 )
 from tuner.records.case_record import RunRecord, scored_by
-from tuner.running.loop import Job
+from tuner.running.job import Job
 from tuner.running.prober import run_in
 from tuner.search.scores import Mean, RaceStanding, are_constant, lead_of, means, standings, thinned
 from tuner.search.standing import Standing, undominated_in_value_and_speed

@@ -18,8 +18,7 @@ from tuner.errors import StudyError
 from tuner.export import CaseView, in_words, with_error
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, ProbeRecord, SoakSettings, TrialRecord
-from tuner.running.loop import Job, Purpose
-from tuner.running.workbench import Workbench
+from tuner.running.job import Job, Purpose, Workbench
 from tuner.search.choosing import Aim, Choice, Done, History, StartsNeeded, Strategy
 from tuner.search.memory_growth import (
     PILING_UP,

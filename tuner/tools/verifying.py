@@ -19,7 +19,7 @@ from tuner.errors import StudyError, TrainerError
 from tuner.export import SPEEDS, CaseView, figure, in_words, no_best, with_error
 from tuner.probe import Quantity, error_of_mean, student_tail
 from tuner.records.case_record import FACTS, changed_facts
-from tuner.running.loop import Budget, Job
+from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
 from tuner.search.verdict import next_answer
