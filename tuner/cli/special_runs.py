@@ -340,9 +340,9 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
         yield f"{entrant.differing}: {entrant.why}{measured}"
     if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {export.in_words(shared)}"
-    for number, turn in enumerate(rounds, start=1):
-        seeds = number_of(len(turn.seeds), "seed")
-        yield f"round {number}: {turn.configs} configs with {seeds}, {turn.seconds:.0f} s each"
+    for number, race_round in enumerate(rounds, start=1):
+        seeds = number_of(len(race_round.seeds), "seed")
+        yield f"round {number}: {race_round.configs} configs with {seeds}, {race_round.seconds:.0f} s each"
 
 
 def _table(places: Sequence[Place]) -> Table:

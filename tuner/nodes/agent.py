@@ -43,7 +43,7 @@ class Mailbox:
     """The requests of the tuner as the watcher gets them, and by their times whether the tuner still runs."""
 
     def __init__(self, clock: probe.Clock) -> None:
-        """Begin without requests. `clock`: times the silence of the tuner."""
+        """Receive the requests of the tuner. `clock`: times the silence of the tuner."""
         self.is_gone = threading.Event()
         """Set once the tuner has closed the pipe, or gives no sign of life any more."""
         self._clock, self._heard_s = clock, clock.now()

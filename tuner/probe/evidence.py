@@ -93,7 +93,7 @@ class RootCauses:
     """Exceptions that a process raises because another one has ended; the last names no file (SemLock's `_rebuild`)."""
 
     def __init__(self) -> None:
-        """Begin without a traceback."""
+        """Look for the exception that began a crash."""
         self._streams: dict[str, _Stream] = {}
         """The key of a stream, which is a writer and perhaps the name of its child process → the tracebacks."""
         self._newest_keys: dict[str, str] = {}

@@ -329,7 +329,7 @@ class Sessions:
     """
 
     def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
-        """Begin without a session.
+        """Launch plans, in sessions where plans can share one.
 
         Args:
             clock: Times the sessions.

@@ -93,7 +93,7 @@ class EpochCounter:
     """
 
     def __init__(self) -> None:
-        """Begin before the first count."""
+        """Continue a printed count over epochs."""
         self.epoch_lengths: list[float] = []
         """The counts of the epochs that are over."""
         self.count_problem: str | None = None
@@ -275,7 +275,7 @@ class ProgressReader:
     """Words of lines about a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
-        """Begin before the first line, and divide the patterns into those of progress and those of scores."""
+        """Read lines by patterns: those of progress, and those of scores alone."""
         self.patterns = patterns
         score = f"(?P<{SCORE_GROUP}>"
         # a training that diverges prints `nan` and `inf`, too
@@ -389,10 +389,10 @@ class ProgressReader:
         )
 
     def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
-        """Return the thin part of an iteration: its end, of which a session has done only a share; None without one.
+        """Return the part at an iteration's end of which a session did only a share, to save time; None without one.
 
-        Its message has `thin_by`, the seconds of training that each second of the part stands for. `began_s` and `t_s`
-        are when the iteration began and ended: the part must begin between them.
+        The message has when that part began, and `thin_by`, the seconds of whole work that each of its seconds stands
+        for. `began_s` and `t_s` are when the iteration began and ended: the part must begin between them.
         """
         stamp_s, trained_per_s = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
         if stamp_s is None or trained_per_s is None or trained_per_s <= 1:

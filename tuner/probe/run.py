@@ -88,7 +88,7 @@ class _Probe:
     """A probe waits at most this many seconds for a line before it asks again whether to go on."""
 
     def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
-        """Prepare a probe; its time begins now."""
+        """Begin the time of a probe, whose trainer starts later."""
         self._plan = plan
         self._recorder = recorder
         self._clock = clock

@@ -51,7 +51,7 @@ class RealProber:
         facts: Mapping[str, str] | None = None,
         nodes: Nodes | None = None,
     ) -> None:
-        """Read the devices as they are before any probe. Raises DeviceError when a card cannot be read.
+        """Probe on these devices, after reading how they are used before any probe.
 
         Args:
             source: the devices.
@@ -62,6 +62,9 @@ class RealProber:
             say: shows the user how files are kept, or which process cannot be killed.
             facts: facts about the machine, which are added to each result.
             nodes: the source, if it is several nodes; None for this machine.
+
+        Raises:
+            DeviceError: a card cannot be read.
         """
         self._say = say
         self._has_reported_still_running = self._has_warned_of_files = self._has_warned_of_saves = False

@@ -253,7 +253,7 @@ class OptunaChooser:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
-        """Make the chooser of a search.
+        """Choose what a sampler of Optuna draws.
 
         Args:
             space: The parameters and their values.

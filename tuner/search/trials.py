@@ -197,7 +197,7 @@ class Observed:
         siblings: Sequence[Sibling] = (),
         ladder: str | None = LADDER,
     ) -> None:
-        """Take the trials into account, in their order.
+        """Sort out what each trial shows of its config, in their order.
 
         Args:
             trials: The trials of the study.

@@ -56,7 +56,7 @@ ALLOCATORS: Mapping[DeviceKind, CachingAllocator] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeTraining:
-    """The training for which memory is to last."""
+    """The training that a soak stands for: how long its memory must last, and what of it needs most memory."""
 
     hours: float
     iterations: int | None = None
@@ -73,7 +73,7 @@ class WholeTraining:
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
-        """Return the whole training for which a study searches.
+        """Return the training that the soaks of a study stand for: how long it is, and what of it needs most memory.
 
         Args:
             bench: the study; its `soak` says how a soak provokes what needs most memory, and with which command.
@@ -357,7 +357,7 @@ class SoakChooser:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
     def __init__(self, space: Space, training: WholeTraining, settings: SoakSettings, first: Config | None) -> None:
-        """Make the chooser of a case's soaks.
+        """Choose which configs of a case are soaked, one after another.
 
         Args:
             space: The parameters and their values.

@@ -46,7 +46,7 @@ class Gain:
         goal: Goal | None = None,
         siblings: Sequence[Sibling] = (),
     ) -> None:
-        """Prepare the search of a space. Raises StudyError if no config of a large space keeps its constraints.
+        """Search a space by expected gain. Raises StudyError if no config of a large space keeps its constraints.
 
         Args:
             space: The parameters and their values.

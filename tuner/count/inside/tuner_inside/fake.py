@@ -76,7 +76,7 @@ def _card_memory(torch):
         """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
 
         def __init__(self):
-            """Begin with nothing on the card."""
+            """Note which tensors lie on a card that is not there; none does yet."""
             super().__init__()
             self.allocator = Allocator()
             self.forced_on_card = None

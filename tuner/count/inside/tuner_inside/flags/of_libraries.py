@@ -198,7 +198,7 @@ def _record_settings(parser, config, words):
 
 
 def _settings(config, prefix=""):
-    """Yield the path and the value of each setting; the value of a list, or of what a resolver may compute, is None."""
+    """Yield the path and the value of each setting in a config of OmegaConf; None for a list and for a resolver's value."""
     if not isinstance(config._content, dict):  # a group of settings that is missing, or None
         return
     for key, node in config._content.items():
