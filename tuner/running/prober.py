@@ -89,7 +89,10 @@ class RealProber:
         return self._sessions.open_key
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
+        """Run the plan of one probe, and return its result; `stop` is asked again and again whether it goes on.
+
+        Raises OutputError or TrainerError when the tuner's own side fails.
+        """
         is_warm = plan.request is not None
         if not is_warm or plan.session_key != self.open_session:  # a new trainer, for which the cards must be free
             self.close()
