@@ -99,11 +99,11 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
     ],
     ids=["turns", "other names", "a preparation", "an evaluation first", "broken off", "rounded"],
 )
-def test_what_may_be_no_training_is_doubted(texts: list[str], doubt: str) -> None:
+def test_what_may_be_no_training_is_doubted(texts: list[str], count_problem: str) -> None:
     pattern = r"it (?P<iteration>\d+)" if texts[0].startswith("it") else PRESETS["tqdm"].progress[0]
     reader = ProgressReader(LinePatterns(patterns=(pattern,)), 0.0)
     found = [reader.feed(OutputLine(t_s=float(place), text=text)) for place, text in enumerate(texts)]
-    assert doubt in (reader.doubt or "")
+    assert count_problem in (reader.count_problem or "")
     assert found[-1] is not None  # the probe goes on
 
 

@@ -68,7 +68,7 @@ def diagnose(
     facts = diagnosis.facts
     if as_json:
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
-        options.print_document({**document, "causes": diagnosis.causes, "unknown": diagnosing.unknown(facts)})
+        options.print_document({**document, "causes": diagnosis.causes, "unknown": diagnosing.open_questions(facts)})
         return
     console.print(f"study {facts.study}: {number_of(len(facts.trials), 'ended trial')}")
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))

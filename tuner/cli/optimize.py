@@ -123,14 +123,14 @@ def optimize(
         if command:
             _show_outcome(tables, ready, result(), storage=storage, runs=runs)
         elif not ready.simulated and any(row.best for row in rows):
-            line = hints.script_of_best(searched, devices=own_devices, storage=storage, runs=runs, requested=study)
+            line = hints.line_about_script(searched, devices=own_devices, storage=storage, runs=runs, requested=study)
             console.print(line)
         return rows
 
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show_all)
         return
-    with work.at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
+    with work.job_on_console(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
     # what it has come to
@@ -143,7 +143,7 @@ def optimize(
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
-    work.conclude(outcomes, rows, interrupted=interrupted)
+    work.exit_by_outcomes(outcomes, rows, interrupted=interrupted)
 
 
 def _study_to_search(
@@ -200,7 +200,7 @@ def _changed_study_file(
 def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
     """Print what was found for a typed command: its lines, what to search next, and the command line to copy."""
     rows = result.study.rows
-    for line in result.lines or hints.closing(ready.bench, ready.cases, rows):
+    for line in result.lines or hints.lines_at_end(ready.bench, ready.cases, rows):
         tables.print(line)
     if rows and (more := hints.command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
@@ -234,7 +234,7 @@ def _show_study(
     rows = reader.rows
     print_tables(tables, *([] if result else [summary_table(rows)]), *front_tables(reader))
     if not result:
-        for line in hints.closing(bench, ready.cases, rows):
+        for line in hints.lines_at_end(bench, ready.cases, rows):
             console.print(line)
         for line in export.failed_lines(reader.cases, bench.folder):
             console.print(line)
@@ -416,12 +416,12 @@ def worker(
     screen = JsonScreen() if led else None
     search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
     url = database_url(None if search.simulated else storage, search.bench.folder)
-    with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
+    with work.job_on_console(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
     if budget.is_over():
         console.print(out_of_time(budget))
-    work.conclude(outcomes, interrupted=interrupted)
+    work.exit_by_outcomes(outcomes, interrupted=interrupted)
 
 
 def _core_numbers(cores: str) -> set[int]:

@@ -87,7 +87,7 @@ def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
     if best is None or bench.spec.slurm.nodes > 1 or not isinstance(trainer, CommandTrainer):
         return None
     try:
-        has_copies = bool(trainer.copies(best.config, len(bench.devices)))
+        has_copies = bool(trainer.changed_files(best.config, len(bench.devices)))
         return None if has_copies else typed_line(bench, Case(name=view.name), best.config, best_folder(view.name))
     except ConfigRefusedError:  # a value cannot be computed for the devices that are here, which are others
         return None

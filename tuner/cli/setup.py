@@ -194,7 +194,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
                 return probe.Answer(probe.Next.INTERRUPTED if stop_requested.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
-        return _Probed(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))
+        return _Probed(plan, probe.without_rough_speed(result, bench.spec_for(case).needed))
 
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from tuner.cli import options
-from tuner.cli.hints import lines_by_case, notes_beside_table, script_of_best
+from tuner.cli.hints import line_about_script, lines_by_case, notes_beside_table
 from tuner.cli.screen import front_rows, front_tables, print_tables, summary_table
 from tuner.errors import TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, merged_lines, reading
@@ -108,7 +108,7 @@ def status(
     for line in lines_by_case(texts):
         console.print(line)
     if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with
-        console.print(script_of_best(study, devices=None, storage=storage, runs=runs))
+        console.print(line_about_script(study, devices=None, storage=storage, runs=runs))
 
 
 def export(

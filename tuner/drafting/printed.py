@@ -34,6 +34,13 @@ class PrintedProgress(NamedTuple):
         return self.preset is None and bool(self.patterns)
 
     @property
+    def is_enough(self) -> bool:
+        """Whether there are at least six iterations, over some seconds without the first two, which are often slow."""
+        # a plain form waits longer, because lines of a preset, which say more, may still come
+        least_s = 10.0 if self.is_plain else 5.0
+        return len(self.reports) > 5 and self.reports[-1].t_s - self.reports[1].t_s >= least_s
+
+    @property
     def counts_samples(self) -> bool:
         """Whether the lines say how many samples were used, and nothing speaks against it. A plain form never does."""
         return not self.contradiction and self.reports[-1].samples is not None
@@ -104,7 +111,7 @@ class _Way:
             patterns=self._patterns,
             reports=tuple(self._reports),
             lines=tuple(self._lines),
-            contradiction=self._reader.doubt or "",
+            contradiction=self._reader.count_problem or "",
         )
 
 

@@ -8,7 +8,7 @@ from tuner.export.findings import (
     failed_lines,
     findings,
     gain_text,
-    result,
+    result_finding,
     session_note,
 )
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading

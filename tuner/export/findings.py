@@ -64,7 +64,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     limit = f"{row.bound}: {advice(row.bound, row.profile)}" if row.bound and row.profile else ""
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
-        result(row),
+        result_finding(row),
         *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_findings_on_choice(row),
         *_findings_on_faster(row),
@@ -85,7 +85,7 @@ def beside_table(row: CaseSummary) -> list[CaseFinding]:
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
-def result(row: CaseSummary) -> CaseFinding:
+def result_finding(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:

@@ -18,7 +18,7 @@ from tuner.probe.metrics import (
     mfu_pct,
     target_error,
     value,
-    with_sure_speed,
+    without_rough_speed,
 )
 from tuner.probe.output import LineSplitter, folder_of, json_object, make_private, printable, reserved_out_dir
 from tuner.probe.probe_plan import (

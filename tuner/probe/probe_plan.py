@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tuner.count import counting
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
+
+if TYPE_CHECKING:
+    from tuner.probe.count_files import MergedCounts
 
 NVIDIA = "nvidia"
 """A maker of cards."""
@@ -357,6 +360,9 @@ Raises TrainerError when the command cannot start, OutputError when a file canno
 
 class StartedProcess(RunningTrainer, Protocol):
     """A started trainer that is a process, on this machine or on another. It serves one probe."""
+
+    counts: "MergedCounts"
+    """What was counted inside its processes, as far as `lines` has read it."""
 
     def last_iteration(self, iteration: int) -> None:
         """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -80,12 +80,12 @@ def _is_orphan(pid: int) -> bool:
     return guard_id is not None and not has_own_guard and identity(guard_id) != named
 
 
-def _guard_id(named: str) -> int | None:
-    """Return the process id of a guard by its identity; None in another namespace of process ids, or for "".
+def _guard_id(guard_identity: str) -> int | None:
+    """Return the process id of a guard by its identity, `NAMESPACE/GUARD/START` as `guard.identity` makes it.
 
-    `guard.identity` makes the identity: `NAMESPACE/GUARD/START`.
+    None in another namespace of process ids, or for "".
     """
-    namespace, _, guard_id = named.rpartition("/")[0].rpartition("/")
+    namespace, _, guard_id = guard_identity.rpartition("/")[0].rpartition("/")
     is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
     return int(guard_id) if guard_id.isdigit() and is_of_this_namespace else None
 
@@ -132,10 +132,7 @@ class Process(probe_plan.StartedProcess):
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         """Whether a message has said that the reports cannot be read."""
-        self._sources: list[Callable[[], list[str]]] = [self._reports]
-        """Each returns new messages: what the trainer reports, and what was counted inside it."""
-        if plan.is_counted:
-            self._sources.append(MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read).read)
+        self.counts = MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read if plan.is_counted else tuple)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)
         log = Log(plan.slot.console, bounds.log_bytes)
@@ -174,7 +171,7 @@ class Process(probe_plan.StartedProcess):
         """Return new console lines and progress records; wait up to `timeout_s` seconds for the first console line."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
-        texts = (self._mask.text(text) for read in self._sources for text in read())
+        texts = map(self._mask.text, (*self._reports(), *self.counts.read()))
         return lines + [probe_plan.OutputLine(t_s=now_s, text=text, stream="progress") for text in texts]
 
     def _reports(self) -> list[str]:
@@ -332,7 +329,7 @@ class Sessions:
     def __init__(
         self, clock: probe_plan.Clock, start: probe_plan.StartProcess | None = None, *, stop_s: float = STOP_S
     ) -> None:
-        """Begin without a session.
+        """Launch plans, in sessions where plans can share one.
 
         Args:
             clock: Times the sessions.

@@ -35,7 +35,7 @@ class SamplingRecorder:
     """The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = 1.0) -> None:
-        """Prepare a recording.
+        """Record samples of devices, in a thread that `start` begins.
 
         Args:
             source: The devices.

@@ -176,7 +176,7 @@ def summarise(
 
 
 def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
-    """Return when the memory of one device rose above its largest value so far, to foretell whether it lasts.
+    """Return when the memory of one device rose above its largest value so far, to predict whether it lasts.
 
     A rise below `RISE` is joined with the next rise. Of more than about 400 rises, only every second, third and so on
     is kept.
@@ -392,7 +392,7 @@ def _window_mean(
         samples: The samples of one device, sorted by time.
         window: The window, or a part of it.
         read: Returns the quantity in a sample; None if it is unknown.
-        interval_s: The time over which a reading is a mean, as for `mean_readings`.
+        interval_s: The seconds over which each reading is a mean; None if it is one since the reading before.
     """
     pieces = window.pieces
     if len(pieces) == 1:
@@ -426,7 +426,7 @@ LOADED = "other processes used"
 """The beginning of the note about a processor that others used, too."""
 
 
-def doubt(window: Window) -> str | None:
+def samples_problem(window: Window) -> str | None:
     """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
 
     The workers of a data loader fill a queue before the first iteration. While these batches last, training may be
@@ -441,7 +441,10 @@ def doubt(window: Window) -> str | None:
 
 
 def notes(
-    window: Window, shares: Sequence[quantities.Quantity | None], devices: Sequence[DeviceSummary], doubt: str | None
+    window: Window,
+    shares: Sequence[quantities.Quantity | None],
+    devices: Sequence[DeviceSummary],
+    count_problem: str | None,
 ) -> Iterator[str]:
     """Yield the sentences that a person should read beside the numbers of a window.
 
@@ -449,14 +452,14 @@ def notes(
         window: The window.
         shares: The busy shares that the ranks report: see `busy_shares`.
         devices: The summaries of the devices.
-        doubt: Why the samples of the window may be wrong; None without such a reason.
+        count_problem: Why the samples of the window may be wrong; None without such a reason.
     """
     if (last_level := window.last_level) is not None:
         before = Window(window.marks[: window.last_level_from + 1])
         before_s, after_s = (1 / (part.iterations_per_s or math.inf) for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
-    if doubt:
-        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
+    if count_problem:
+        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {count_problem}"
     yield from _pause_costs(window)
     if None in shares:
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"

@@ -66,7 +66,7 @@ class Watch:
     """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
-        """Begin to follow a probe.
+        """Follow the lines of a probe, to decide when it ends.
 
         Args:
             limits: The times and numbers of iterations that limit the probe.

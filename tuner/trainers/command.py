@@ -104,7 +104,7 @@ class CommandTrainer(Trainer):
         Where `slot.to_train` is set, nothing is counted, and what the training writes stays.
         """
         values = self.values(case, config, slot)
-        texts = self.copies(config, len(slot.devices))
+        texts = self.changed_files(config, len(slot.devices))
         if slot.to_train:  # a person looks for the copies beside the files
             copies = {name: study.copy_name(self.folder / name, slot.out_dir) for name in texts}
         else:
@@ -146,7 +146,7 @@ class CommandTrainer(Trainer):
             return {name: text for name, text in env.items() if bars.get(name) != text}
         return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
 
-    def copies(self, config: Config, ranks: int) -> dict[str, str]:
+    def changed_files(self, config: Config, ranks: int) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
 
         Raises TrainerError where a file cannot be read, or has no such value, and where a value cannot be computed.

@@ -13,7 +13,7 @@ from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
-from tuner.search.choosing import History, Price, one_start
+from tuner.search.choosing import History, StartsNeeded, one_start
 from tuner.search.frontier import Frontier
 from tuner.search.gain import chooser
 from tuner.search.gain.chooser import Gain, GainSampler
@@ -62,8 +62,8 @@ class Search:
         self.asked: list[Config] = []
         self.resume()
 
-    def resume(self, price: Price = one_start) -> None:
-        self.sampler = GainSampler(self.space, training_hours=self.training_hours, price=price)
+    def resume(self, starts_needed: StartsNeeded = one_start) -> None:
+        self.sampler = GainSampler(self.space, training_hours=self.training_hours, starts_needed=starts_needed)
         self.study.sampler = self.sampler
 
     def step(self, config: Config | None = None) -> Config:
@@ -287,7 +287,7 @@ def test_the_open_session_is_preferred() -> None:
     for _ in range(4):
         search.step()
     rung = search.asked[-1]["num_envs"]
-    search.resume(price=lambda config: 0.0 if config["num_envs"] == rung else 50.0)
+    search.resume(starts_needed=lambda config: 0.0 if config["num_envs"] == rung else 50.0)
     assert search.step()["num_envs"] == rung
 
 
@@ -378,7 +378,7 @@ def test_more_measurements_separate_rivals_even_if_one_of_them_failed_at_first(f
             create_trial(state=state, params=params, distributions=kinds, value=value, user_attrs=facts)
         )
     assert search.sampler.ended(search.study) is None
-    search.resume(price=lambda config: 0.0 if config["num_envs"] == 64 else 1e6)
+    search.resume(starts_needed=lambda config: 0.0 if config["num_envs"] == 64 else 1e6)
     assert search.step() == {"num_envs": 64}
 
 

@@ -20,7 +20,7 @@ from tuner.search.choosing import (
     Choice,
     Done,
     History,
-    Price,
+    StartsNeeded,
     Strategy,
     confirmation,
     one_start,
@@ -45,10 +45,10 @@ LEAST_BOUND = 0.025
 ENOUGH_CONFIGS = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
 MANY_FAILURES = 4
-"""The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
+"""The failed probes from which on a search doubts what it expects of new configs: see `_claim_after_failures`."""
 DOUBTFUL_BOUND = 0.25
 """The smallest such bound of a search with `MANY_FAILURES`."""
-LARGEST_TOLD_BOUND = 0.5
+LARGEST_PRINTED_BOUND = 0.5
 """The largest such bound that a search with `MANY_FAILURES` states; above it, the search says that it is not sure."""
 
 
@@ -74,10 +74,10 @@ class Compared(NamedTuple):
 class Acquisition:
     """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook, price: Price) -> None:
-        """Weigh the configs of an outlook. `price`: returns how many trainer starts a probe of a config takes now."""
+    def __init__(self, outlook: Outlook, starts_needed: StartsNeeded) -> None:
+        """Weigh the configs of an outlook. `starts_needed`: returns how many trainer starts a config takes now."""
         self.outlook = outlook
-        self._price = price
+        self._starts_needed = starts_needed
         self._rules = Rules(outlook)
 
     def reason_to_end(self) -> str | None:
@@ -105,23 +105,25 @@ class Acquisition:
             reason = f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
             return self._with_limits(reason) if count >= ENOUGH_CONFIGS else None
         has_many_failures = outlook.observed.failures >= MANY_FAILURES
-        claim = self._doubtful_claim() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
+        claim = (
+            self._claim_after_failures() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
+        )
         return self._with_limits(claim)
 
-    def _doubtful_claim(self) -> str:
+    def _claim_after_failures(self) -> str:
         """Return in words what a search with many failures may have missed.
 
         Where many probes fail, the best config often lies among those that are expected to fail, or is much faster than
         predicted. So each config that may fit into memory and time counts as if it ran. `_realised_ratio` does not
         correct the shortfall, because it counts no failed probe. `MANY_FAILURES`, `DOUBTFUL_BOUND` and
-        `LARGEST_TOLD_BOUND` were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
+        `LARGEST_PRINTED_BOUND` were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
         """
         outlook = self.outlook
         cause = f"{outlook.observed.failures} of {self._probes} probes failed, so it is unclear what else runs"
         chances = np.maximum(outlook.chance_to_run, outlook.costs.chance_to_fit)
         shortfall = expected_gain.draw_shortfall(self._compared(chances).candidates)
         bound = max(shortfall.bound, shortfall.mean, DOUBTFUL_BOUND)
-        if bound > LARGEST_TOLD_BOUND:
+        if bound > LARGEST_PRINTED_BOUND:
             return f"not sure: {cause}"
         return f"{shortfall._replace(bound=bound).in_words}: {cause}"
 
@@ -186,7 +188,7 @@ class Acquisition:
 
         0.3 and the powers 0.5 (of the bound) and 0.8 (of the mean) were chosen on scripts, ladders and kernels to
         develop on, so that 95 of 100 bounds hold and that the mean shortfall is as expected. Where many probes fail,
-        fewer hold. This shortfall then only decides when the search ends: see `_doubtful_claim`.
+        fewer hold. This shortfall then only decides when the search ends: see `_claim_after_failures`.
         """
         outlook = self.outlook
         by_model = expected_gain.draw_shortfall(self._compared(outlook.chance_to_run).candidates)
@@ -211,7 +213,7 @@ class Acquisition:
     def _place_to_repeat(self) -> int | None:
         """The place of the config to measure again once no series of probes pays; None where there is none.
 
-        It is the best if `must_repeat_best`, else the `doubtful_place`. But if the newest predictions were off, new
+        It is the best if `must_repeat_best`, else the `tie_break_place`. But if the newest predictions were off, new
         configs teach the model more than second readings do. So then at most a fifth of all readings are second ones.
         """
         if self._rules.must_repeat_best:
@@ -219,7 +221,7 @@ class Acquisition:
         # a fifth of all readings are second ones when there is one for every four configs
         if self._predicts_badly and self._rules.second_readings > len(self.outlook.measured_places) // 4:
             return None
-        return self._rules.doubtful_place
+        return self._rules.tie_break_place
 
     @property
     def _predicts_badly(self) -> bool:
@@ -258,7 +260,7 @@ class Acquisition:
     @cached_property
     def _starts(self) -> Floats:
         """How many trainer starts a probe of each config of the pool takes now."""
-        return np.array(list(map(self._price, self.outlook.pool.configs)))
+        return np.array(list(map(self._starts_needed, self.outlook.pool.configs)))
 
     def next_place(self) -> int | None:
         """Return the place of the config to probe next; None where no config may be probed.
@@ -456,7 +458,7 @@ class Gain:
         goal: Goal | None = None,
         siblings: Sequence[Sibling] = (),
     ) -> None:
-        """Prepare the search of a space. Raises StudyError if no config of a large space keeps its constraints.
+        """Search a space by expected gain. Raises StudyError if no config of a large space keeps its constraints.
 
         Args:
             space: The parameters and their values.
@@ -472,24 +474,24 @@ class Gain:
         self._siblings = siblings
         self._latest: tuple[object, Outlook] | None = None
         """The numbers and states of the trials, and what is known of each config after them."""
-        self._acquisitions: dict[Price, Acquisition] = {}
+        self._acquisitions: dict[StartsNeeded, Acquisition] = {}
         """What follows from the latest outlook, for each function that says what a probe takes now."""
 
-    def ended(self, history: History, price: Price) -> Done | None:
+    def ended(self, history: History, starts_needed: StartsNeeded) -> Done | None:
         """Return why nothing is left to gain; None while something is."""
-        reason = self._acquisition(history, price).reason_to_end()
+        reason = self._acquisition(history, starts_needed).reason_to_end()
         return None if reason is None else Done(reason=reason)
 
-    def choose(self, history: History, price: Price) -> Choice | None:
-        """Choose the config that gains most for its price; None where nothing may be probed any more."""
-        acquisition = self._acquisition(history, price)
+    def choose(self, history: History, starts_needed: StartsNeeded) -> Choice | None:
+        """Choose the config that gains most per second of its probe; None where nothing may be probed any more."""
+        acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
         if place is None:
             return None
         config = self._with_patience(self._pool.configs[place], history.number)
         return Choice(config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left)
 
-    def compare_with_own(self, history: History, _price: Price) -> Choice | None:
+    def compare_with_own(self, history: History, _starts_needed: StartsNeeded) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         None if they can. From the fourth trial on, the own config is also repeated if other programs have disturbed it.
@@ -500,13 +502,13 @@ class Gain:
         config = history.incomparable_config(self._own) or disturbed
         return confirmation(self._with_patience(config, history.number)) if config else None
 
-    def confirm(self, history: History, price: Price) -> Config | None:
+    def confirm(self, history: History, starts_needed: StartsNeeded) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
         It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
         then measures the user's own config or the best again, if the gain is not sure. None if all is measured.
         """
-        acquisition = self._acquisition(history, price)
+        acquisition = self._acquisition(history, starts_needed)
         best = acquisition.outlook.best_config
         if best is None:
             return None
@@ -525,9 +527,9 @@ class Gain:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._outlook(history).best_config
 
-    def after_end(self, history: History, price: Price) -> Config:
+    def after_end(self, history: History, starts_needed: StartsNeeded) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
-        acquisition = self._acquisition(history, price)
+        acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
         if place is None:
             place = acquisition.outlook.best_place or 0  # without a best, any config
@@ -541,10 +543,10 @@ class Gain:
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
-    def _acquisition(self, history: History, price: Price) -> Acquisition:
-        """Return what each config is expected to gain and to take, given a history and the price of a probe now."""
+    def _acquisition(self, history: History, starts_needed: StartsNeeded) -> Acquisition:
+        """Return what each config is expected to gain and to take, given a history and the starts that it needs now."""
         outlook = self._outlook(history)
-        return self._acquisitions.setdefault(price, Acquisition(outlook, price))
+        return self._acquisitions.setdefault(starts_needed, Acquisition(outlook, starts_needed))
 
     def _outlook(self, history: History) -> Outlook:
         """Return what is known of each config, given a history. It is computed anew only when a trial has changed."""
@@ -579,7 +581,7 @@ def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strat
     A search may end before each sibling's best config has been probed.
     """
     choosers = (retry, gain.compare_with_own, gain.ended, siblings_first(space, siblings), gain.choose)
-    return Strategy(choosers=choosers, confirm=gain.confirm, foretells_end=True)
+    return Strategy(choosers=choosers, confirm=gain.confirm, predicts_end=True)
 
 
 class GainSampler(StrategySampler):
@@ -595,7 +597,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        price: Price = one_start,
+        starts_needed: StartsNeeded = one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 
@@ -605,11 +607,11 @@ class GainSampler(StrategySampler):
             training_hours: The length of the training that will use the best config. The search ends when more probes
                 would take more time than this training gains.
             siblings: Similar cases, whose measurements tell about this one; the most similar one first.
-            price: Returns how many trainer starts a probe of a config takes now.
+            starts_needed: Returns how many trainer starts a probe of a config takes now.
         """
         goal = Goal(training_hours=training_hours)
         self._gain = Gain(space, limits, goal=goal, siblings=siblings)
-        super().__init__(space, by_gain(space, self._gain), price=price)
+        super().__init__(space, by_gain(space, self._gain), starts_needed=starts_needed)
 
     def best(self, study: Study) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
@@ -617,4 +619,4 @@ class GainSampler(StrategySampler):
 
     def after_end(self, history: History, done: Done) -> Config:
         """Choose the most informative config left, otherwise the best, so that `study.optimize` runs all its trials."""
-        return self._gain.after_end(history, self._price)
+        return self._gain.after_end(history, self._starts_needed)

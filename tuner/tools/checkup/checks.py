@@ -323,7 +323,7 @@ def check_up_machine(
 
 
 def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand | None) -> Iterator[str]:
-    """Yield what `check_up_machine` did not look at, and which command does; arguments as there."""
+    """Yield what a check of these devices, this database and this command leaves out, and which command checks it."""
     if typed is None:
         yield "a trainer and what it imports: name a --study, or a command after `--`"
     else:

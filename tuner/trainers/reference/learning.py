@@ -45,7 +45,7 @@ class Learner:
         minibatch: int,
         wrap: Callable[[NetworkLoss], nn.Module],
     ) -> None:
-        """Prepare the training.
+        """Train one network, together with its copies on other ranks.
 
         Args:
             loss: the network with its loss.
