@@ -18,8 +18,7 @@ from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, RUNNING, START_S, TrialRecord, read
 from tuner.search import standing
-from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
-from tuner.search.resource_model import Amounts
+from tuner.search.resource_model import HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
 from tuner.search.standing import counts_against_config, eligible
 from tuner.study import (
     LADDER,
