@@ -18,7 +18,7 @@ from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
 from tuner.errors import StoreError
 from tuner.export.case_view import CaseView
-from tuner.export.findings import gain_text
+from tuner.export.gain_in_words import in_a_cell
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import ConfigRow
 from tuner.export.tables import best_by_case
@@ -91,7 +91,7 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
         agrees_on_the_best(view, row.best, facts, cells, exported)
         assert scripts[view.name] == (row.best.trial, row.best.config)
         of_case = printed.partition(f"# {view.name}: trial ")[2].partition("\n")[0]
-        assert of_case.partition("; the gain: ")[2] == (gain_text(row) if row.gain else "")
+        assert of_case.partition("; the gain: ")[2] == (in_a_cell(row) if row.gain else "")
         assert all(f"# {view.name}: {doubt}\n" in printed for doubt in row.doubts)
         named = set(re.findall(r"#(\d+) makes ", verdict(facts)))
         assert named == {str(other.trial) for other in (row.faster, row.fastest) if other}

@@ -9,7 +9,7 @@ from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import closing
 from tuner.cli.report import whereabouts
-from tuner.export import gain_text, result
+from tuner.export import in_a_cell, result
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary
 from tuner.study.cases import Case
@@ -24,27 +24,27 @@ def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:
 
 
 def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
-    assert gain_text(compared()) == "+29.0 percentage points from 58.0, 1.5 times as fast"
+    assert in_a_cell(compared()) == "+29.0 percentage points from 58.0, 1.5 times as fast"
     hidden = compared(gain=replace(GAIN, before_error=15.0, after_error=20.0))
-    assert gain_text(hidden) == "+29.0 ± 25.0 percentage points from 58.0, 1.5 times as fast"
+    assert in_a_cell(hidden) == "+29.0 ± 25.0 percentage points from 58.0, 1.5 times as fast"
     assert "29.0 ± 25.0 percentage points above" in str(result(hidden))
-    assert gain_text(compared("samples_per_s")) == "1.5 times, from 58"
-    assert gain_text(summary(BEST)) == ""
-    assert gain_text(summary(None)) == ""
+    assert in_a_cell(compared("samples_per_s")) == "1.5 times, from 58"
+    assert in_a_cell(summary(BEST)) == ""
+    assert in_a_cell(summary(None)) == ""
     own = compared()
     smaller = replace(BEST, config={"num_envs": 64})  # any config makes fewer samples/s at this rung
-    assert gain_text(compared(default=smaller)) == (
+    assert in_a_cell(compared(default=smaller)) == (
         "+29.0 percentage points from 58.0, 0.21 times as fast as the default of its rung"
     )
     assert (
-        gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 percentage points from 58.0"
+        in_a_cell(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 percentage points from 58.0"
     )
-    assert gain_text(replace(own, best=own.default, ok=9)) == "none, the default is best"
-    assert gain_text(replace(own, best=own.default, ok=1, pruned=0)) == "no other was measured"
+    assert in_a_cell(replace(own, best=own.default, ok=9)) == "none, the default is best"
+    assert in_a_cell(replace(own, best=own.default, ok=1, pruned=0)) == "no other was measured"
     assert replace(own, best=own.default, gain=None).times_default is None
-    assert gain_text(replace(own, gain=None)) == "unknown"
+    assert in_a_cell(replace(own, gain=None)) == "unknown"
     overall = replace(GAIN, overall=True)
-    assert gain_text(compared("samples_per_s", gain=overall)) == "1.5 times over a training, from 58"
+    assert in_a_cell(compared("samples_per_s", gain=overall)) == "1.5 times over the whole training, from 58"
 
 
 def test_beside_a_gain_of_sessions_the_best_has_the_plain_commands_value_and_a_line_has_theirs(tmp_path: Path) -> None:

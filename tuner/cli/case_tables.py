@@ -91,7 +91,7 @@ def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     table = plain_table("case", "status", best, "config", *speed, "gain", "trial", "trials")
     for row in shown:
         *cells, trial = _best_cells(row.best, has_speed=has_speed)
-        table.add_row(row.case, row.status, *cells, export.gain_text(row), trial, export.trials(row))
+        table.add_row(row.case, row.status, *cells, export.in_a_cell(row), trial, export.trials(row))
         if row.fastest:
             *cells, trial = _best_cells(row.fastest, has_speed=has_speed)
             table.add_row(f"{row.case}, fastest", "as default", *cells, "", trial, "")

@@ -256,7 +256,7 @@ def _measured_values(view: export.CaseView, member: Standing) -> str:
 def _origin_lines(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:
     """Yield where a best config comes from: its trial, values and gain, and what is different from a launch here."""
     row = export.summary(view)
-    gained = export.gain_text(row) if row.gain and row.best and row.best.trial == member.trial else ""
+    gained = export.in_a_cell(row) if row.gain and row.best and row.best.trial == member.trial else ""
     yield _measured_values(view, member) + (f"; the gain: {gained}" if gained else "")
     for finding in export.findings(row):
         if finding.topic in {export.Topic.CHOICE, export.Topic.DOUBT}:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.errors import TunerError
-from tuner.export import StudyReader, gain_text, in_words, trials, with_error
+from tuner.export import StudyReader, in_a_cell, in_words, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
@@ -22,7 +22,7 @@ from tuner.report.parallel import parallel
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
-    "gain": gain_text,
+    "gain": in_a_cell,
     "config": in_words,
     "verdict": facts.verdict,
     "cost": facts.cost,
