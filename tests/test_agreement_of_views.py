@@ -24,7 +24,7 @@ from tuner.export.summary import ConfigRow
 from tuner.export.tables import best_by_case
 from tuner.export.wording import with_error
 from tuner.report.facts import CaseFacts, gather, verdict
-from tuner.tools.racing.entrants import Entrant, entrants
+from tuner.tools.racing import Entrant, entrants
 
 DEFAULTS = [{"num_envs": rung, "batch": 1} for rung in (8, 16)]
 STUDY = {

@@ -14,13 +14,12 @@ from tuner.export.findings import Topic, findings
 from tuner.export.summary import summary
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.quantities import HOUR_S
 from tuner.probe.result import STOPPED, FailureKind, ProbeResult
-from tuner.probe.units import HOUR_S
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.running.event_lines import out_of_time
-from tuner.running.events import CaseOutcome, Ending, ProbeEnded
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded, out_of_time
 from tuner.running.job import Budget, Job, within_budget
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench

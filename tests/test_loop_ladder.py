@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
 
-from tuner.cli.record import safe_rungs
+from tuner.cli.special_runs import safe_rungs
 from tuner.export.tables import method_summary
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop

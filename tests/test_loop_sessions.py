@@ -12,8 +12,8 @@ from tests_replays import FakeClock
 
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
+from tuner.probe.quantities import HOUR_S
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import RECOVER, Budget, Job, within_budget
 from tuner.running.loop import optimize

@@ -34,7 +34,7 @@ from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.window import Mark, Marks
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.job import Workbench, open_workbench
 from tuner.study.cases import select
 
 OFF, TUNER = "off", "tuner"

@@ -5,8 +5,8 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.store.database import Database
+from tuner.tools.checkup import Severity
 from tuner.tools.checkup.checks import check_free_space, check_storage
-from tuner.tools.checkup.finding import Severity
 
 
 def test_a_database_that_is_not_there_yet_is_left_so(tmp_path: Path) -> None:

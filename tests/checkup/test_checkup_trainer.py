@@ -6,9 +6,9 @@ from tests_mimickit import pi_plus_checkout
 
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
+from tuner.tools.checkup import Finding, Severity
 from tuner.tools.checkup.checks import check_named_trainer, check_parameters
 from tuner.tools.checkup.command_check import Imported, check_imports
-from tuner.tools.checkup.finding import Finding, Severity
 from tuner.trainers.base import Dependencies, Limit
 from tuner.trainers.registry import open_trainer
 

@@ -8,7 +8,7 @@ from tests_loop import bench, spec
 from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import closing
-from tuner.cli.report import whereabouts
+from tuner.cli.show import whereabouts
 from tuner.export import in_a_cell, result
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary

@@ -24,8 +24,8 @@ from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import StudySpec, TrainerSpec
+from tuner.trainers.base import make_slot
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.trainer_check import make_slot
 from tuner.trainers.typed_command import typed_command
 
 PIECES = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 PLAIN = r"step (?P<iteration>\d+)"
 NAMED = r"epoch (?P<epoch>\d+) step (?P<iteration>\d+)"

@@ -14,7 +14,7 @@ from tuner.probe.protocols import Answer, Next, OutputLine
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.search.verdict import next_answer
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 Lines = list[tuple[float, str]]
 COUNTED = LinePatterns(patterns=(r"it (?P<iteration>\d+)",), samples_per_iteration=64)

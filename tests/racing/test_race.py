@@ -16,8 +16,7 @@ from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
 from tuner.study.space import Config
-from tuner.tools.racing.contest import Place, Race, verdict
-from tuner.tools.racing.entrants import Entrant
+from tuner.tools.racing import Entrant, Place, Race, verdict
 
 WALK = Case(name="walk")
 LEARNT = {64: 3.0, 32: 8.0, 16: 5.0, 8: 1.0}

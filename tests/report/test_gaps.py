@@ -16,10 +16,9 @@ from tuner.probe.result import DeviceSample
 from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.records.schema import PROBE
-from tuner.report.charts import pictures
+from tuner.report.charts import parallel, pictures
 from tuner.report.facts import CaseFacts, StudyFacts, gather, headline, verdict
 from tuner.report.page import render
-from tuner.report.parallel import parallel
 
 CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))
 MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))

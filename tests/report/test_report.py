@@ -12,10 +12,9 @@ from tests_filled import FilledDatabase
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.records.case_record import RunRecord, StudyAttributes
-from tuner.report.charts import pictures
+from tuner.report.charts import parallel, pictures
 from tuner.report.facts import CaseFacts, StudyFacts, explained, gather, headline, result, verdict, when_found
 from tuner.report.page import render
-from tuner.report.parallel import parallel
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:

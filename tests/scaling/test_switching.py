@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tools.scaling.switching import Move, advice
+from tuner.tools.scaling.comparing import Move, advice
 
 HOUR_OF_STEPS = 3600
 """Steps of a second each."""

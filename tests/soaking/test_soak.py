@@ -20,8 +20,15 @@ from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
-from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported_failure, soak_purpose, verdicts
-from tuner.tools.soaking.whole_training import ALLOCATORS, WholeTraining
+from tuner.tools.soaking import (
+    ALLOCATORS,
+    SoakFollower,
+    WholeTraining,
+    newest_soaks,
+    reported_failure,
+    soak_purpose,
+    verdicts,
+)
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0

@@ -10,9 +10,9 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.probe_plan import Device, Slot
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.base import check_trainer, make_slot
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS, CommandOptions
-from tuner.trainers.trainer_check import check_trainer, make_slot
 
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 

@@ -18,15 +18,7 @@ from tuner.running.events import CaseStarted, ProbeEnded
 from tuner.running.job import Budget, Job
 from tuner.running.loop import optimize
 from tuner.store.database import Database
-from tuner.tools.verifying.verification import (
-    Findings,
-    Outcome,
-    Verification,
-    changed_settings,
-    introduction,
-    report,
-    subjects,
-)
+from tuner.tools.verifying import Findings, Outcome, Verification, changed_settings, introduction, report, subjects
 
 SPEEDS = {0: 100.0, 1: 150.0, 2: 200.0}
 """Workers → samples/s."""

@@ -13,9 +13,16 @@ from tuner.devices.cpu import usable_cores
 from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.probe import number_of
-from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record
+from tuner.tools.diagnosis.diagnosing import (
+    DATABASE,
+    OPTIONS,
+    diagnose_journal,
+    diagnose_record,
+    rows,
+    sentences,
+    unknown,
+)
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
 from tuner.tools.diagnosis.study_times import GUESS, Setup, as_fact
 
 Name = Annotated[

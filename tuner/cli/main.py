@@ -24,15 +24,24 @@ from tuner.cli import ended_by_ctrl_c
 from tuner.errors import StudyError, TunerError
 
 _HOMES = {
-    "try": "attempt:attempt",
-    "failed": "soak:failed",
-    "export": "status:export",
-    "recover": "record:recover",
+    "init": "setup:init",
+    "try": "setup:attempt",
+    "doctor": "setup:doctor",
+    "failed": "special_runs:failed",
+    "status": "show:status",
+    "report": "show:report",
+    "export": "show:export",
+    "recover": "special_runs:recover",
     "compare": "scale:compare",
     "decide": "scale:decide",
-    "dashboard": "report:dashboard",
-    "cases": "status:cases",
-    "schema": "status:schema",
+    "record": "special_runs:record",
+    "soak": "special_runs:soak",
+    "race": "special_runs:race",
+    "verify": "special_runs:verify",
+    "dashboard": "show:dashboard",
+    "worker": "optimize:worker",
+    "cases": "show:cases",
+    "schema": "show:schema",
 }
 """The homes of commands that are not `NAME:NAME`: a file of this folder, and a function in it."""
 _GROUPS = {

@@ -21,8 +21,8 @@ from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.urls import DATABASE, database_url
-from tuner.running.event_lines import auto_to_come
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.running.events import auto_to_come
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references

@@ -17,7 +17,7 @@ from rich.text import Text
 from tuner.export import SPEEDS, figure, in_words, with_error
 from tuner.probe import duration
 from tuner.running import events
-from tuner.running.event_lines import EventLines, FixedValues, objectives_text, time_left
+from tuner.running.events import EventLines, FixedValues, objectives_text, time_left
 
 
 class Bars(Progress):

@@ -17,17 +17,16 @@ from rich.console import Console
 from tuner.cli.hints import introduction, what_to_repair
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
-from tuner.cli.status import open_reader
+from tuner.cli.show import open_reader
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, CaseView, StudyReader, connect, prepare_study
 from tuner.probe import LineSplitter, Prober
 from tuner.records.urls import checked_url, database_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
-from tuner.running.job import Job, open_job
+from tuner.running.job import Job, Workbench, chosen_cases, open_job, open_workbench
 from tuner.running.kept_file import keep_study_file
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.calibration import calibration_configs
+from tuner.search.strategies import calibration_configs
 from tuner.study import Case, Config, Parameter, Space, Value, literal_line, load, open_regular, value_text
 from tuner.trainers.registry import open_trainer
 

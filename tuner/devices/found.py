@@ -13,13 +13,12 @@ from typing import Literal, NamedTuple
 
 import pynvml
 
-from tuner.devices.amd import Amd, AmdSource, amd_variables, visible_names
-from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.devices.drivers import Amd, AmdSource, NoDriverError, Nvml, NvmlSource, amd_variables, visible_names
 from tuner.errors import DeviceError
-from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, THREADS, Device, DeviceSample, DeviceSource, guard, mib, number_of
+from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, THREADS, Device, DeviceSample, DeviceSource, mib, number_of
+from tuner.probe.guard import MEMORY
 from tuner.study import StudySpec, literal_keys
 
 
@@ -251,7 +250,7 @@ def launch_variables(
         **device_variables(source.devices),
         **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
-        **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
+        **({MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
         **spec.environment.variables,
     }
 

@@ -15,7 +15,7 @@ from tuner.drafting.searches import Known, Role, SearchedFlag, proposed
 from tuner.errors import StudyError
 from tuner.study import Config, Value
 from tuner.study.command_words import ranks, script_without_flags, settings
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 from tuner.trainers.typed_command import TypedCommand
 
 

@@ -18,7 +18,7 @@ from tuner.devices.found import variables_of_line
 from tuner.drafting.command_template import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies, with_references
 from tuner.trainers.base import program_folder, with_folder_in_path

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.progress_reader import FORMS
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 
 class PrintedProgress(NamedTuple):

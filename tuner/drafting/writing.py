@@ -21,7 +21,7 @@ from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import open_regular, with_launches
 from tuner.study.command_words import nodes, script_without_flags
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 LEAST_SILENCE_S = 120.0
 """The shortest silence, in seconds, after which a start hangs (chosen)."""

@@ -28,9 +28,9 @@ from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Opening, Part, Request, Word
-from tuner.probe import own_files
 from tuner.probe.count_files import CountLines
 from tuner.probe.output import USUAL_BOUNDS
+from tuner.probe.own_files import clean_up
 from tuner.probe.run import kernel_oom_kills
 from tuner.progress import PROGRESS
 from tuner.study import escaped
@@ -151,7 +151,7 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
                     process = run_part(plan, devices, mailbox, clock)
                 case Word.LOOK:
                     if is_first_look:  # all nodes have opened their devices, so nothing of an earlier tuner still runs
-                        own_files.clean_up()
+                        clean_up()
                     is_first_look = False
                     still_running = process.still_running if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], still_running=still_running)

@@ -13,8 +13,8 @@ from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 from tuner.probe.output import MAX_LINE_BYTES, printable
+from tuner.probe.quantities import BYTES_PER_MIB, MIB_PER_GIB
 from tuner.probe.result import BREACH, KILLED, RULES, SESSION, Failure, FailureKind
-from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
 
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 REPORTED = "told"

@@ -12,8 +12,8 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
+from tuner.probe.quantities import FULL_PCT, of_known
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import FULL_PCT, of_known
 from tuner.probe.summaries import NO_RATE
 from tuner.study import INVERSES, StudySpec
 

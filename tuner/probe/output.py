@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.quantities import BYTES_PER_MIB
 from tuner.study import open_anew, open_regular, without_keys
 
 _REMEDY = "check what stands in its way, and the free space, or choose another folder for the runs; then start again"

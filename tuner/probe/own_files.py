@@ -25,8 +25,8 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
 
-from tuner.probe import private_view
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.private_view import __file__
+from tuner.probe.quantities import BYTES_PER_MIB
 
 _SAVES = re.compile(r"(?i)out|sav(?:e|ing)|ckpt|checkpoint|log|result|run|work|exp|model")
 """Parts of a flag's name whose value may be a folder into which a training writes."""
@@ -358,7 +358,7 @@ def _view_starter(store: Path, folders: Sequence[Path], shown: Sequence[Path]) -
             path.mkdir(parents=True)
         layers[str(folder)] = list(map(str, layer))
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
-    return (sys.executable, "-I", "-S", private_view.__file__, view)
+    return (sys.executable, "-I", "-S", __file__, view)
 
 
 @cache

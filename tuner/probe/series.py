@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import Clock, DeviceSource
+from tuner.probe.quantities import of_known
 from tuner.probe.result import DeviceSample
-from tuner.probe.steady import of_known
 from tuner.probe.window import Mark, Window
 from tuner.study import open_anew, open_regular
 

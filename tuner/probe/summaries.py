@@ -20,10 +20,20 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from tuner.probe import steady
 from tuner.probe.probe_plan import Device
+from tuner.probe.quantities import (
+    BURSTS_VARIATION,
+    FULL_PCT,
+    SM_VARIATION,
+    USUAL_VARIATION,
+    Block,
+    Quantity,
+    Variation,
+    error_of_single_block,
+    of_known,
+    standard_error,
+)
 from tuner.probe.result import BUSY_PCT, DeviceSample, DeviceSummary, Pause, Progress
-from tuner.probe.steady import FULL_PCT, USUAL_VARIATION, Block, Quantity, Variation, of_known
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_INTERVAL_S = 0.4
@@ -82,7 +92,7 @@ def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
-    scatter = steady.error_of_single_block(mean, largest=FULL_PCT)
+    scatter = error_of_single_block(mean, largest=FULL_PCT)
     if len(inside) > 1:
         scatter = stdev(reading.value for reading in inside)
     return Quantity(mean, edge_error=scatter * edges_s / seconds)
@@ -133,7 +143,7 @@ def summarise(
         return _mean_with_error(mean_of, window, largest=FULL_PCT, variation=variation)
 
     util = share("util_pct", NVML_INTERVAL_S if device.is_gpu else None)
-    sm = share("sm_pct", variation=steady.SM_VARIATION)
+    sm = share("sm_pct", variation=SM_VARIATION)
     util_max_pct = of_known(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
     memory = memory_parts(samples, from_s, window.last.t_s if until_s is None else until_s)
 
@@ -312,7 +322,7 @@ def with_busy_shares(
 
 def samples_per_s(window: Window) -> Quantity | None:
     """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
-    scatter_error = steady.standard_error(window.sample_rates(), variation=_variation_of_speed(window))
+    scatter_error = standard_error(window.sample_rates(), variation=_variation_of_speed(window))
     return _with_total_error(lambda part: _as_quantity(part.samples_per_s), window, scatter_error)
 
 
@@ -324,7 +334,7 @@ def iterations_per_s(window: Window) -> Quantity | None:
 
 def _variation_of_speed(window: Window) -> Variation:
     """Return how much speeds usually vary: more where batches come in bursts, and a window has whole rounds of them."""
-    return steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
+    return BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
 
 
 MeanOf = Callable[[Window], Quantity | None]
@@ -341,7 +351,7 @@ def _mean_with_error(
     """
     means = [(span.trained_s, mean_of(span)) for span in window.spans()]
     blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
-    return _with_total_error(mean_of, window, steady.standard_error(blocks, largest=largest, variation=variation))
+    return _with_total_error(mean_of, window, standard_error(blocks, largest=largest, variation=variation))
 
 
 def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:

@@ -15,8 +15,8 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import ClassVar, NamedTuple
 
+from tuner.probe.quantities import Block, last_level
 from tuner.probe.result import Change, Pause, Progress, Thin
-from tuner.probe.steady import Block, last_level
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,9 +15,8 @@ from plotly.offline import get_plotlyjs
 from tuner.errors import TunerError
 from tuner.export import StudyReader, in_a_cell, in_words, trials, with_error
 from tuner.report import facts
-from tuner.report.charts import Picture, pictures, winner
+from tuner.report.charts import Picture, parallel, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.report.parallel import parallel
 
 _FILTERS = {
     "winner": winner,

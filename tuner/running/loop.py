@@ -18,9 +18,8 @@ from tuner.records.case_record import FOLDER, CaseRecord, changed_facts, is_of_o
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check_case
 from tuner.running.probing import Probing
-from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
-from tuner.search.strategies import build_pruner, defaults_first
+from tuner.search.strategies import build_pruner, defaults_first, rungs_after
 from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.opening import siblings
 from tuner.study import Case, Space, compare_with_default

@@ -14,9 +14,9 @@ from tuner import probe
 from tuner.devices.cards import Cards, Occupancy, has_leaked, wait_until_idle
 from tuner.errors import DeviceError
 from tuner.nodes.source import Nodes
-from tuner.probe import own_files
+from tuner.probe.own_files import ProtectionMeans, clean_up, folders_of, warning, warning_of_saves
 from tuner.probe.run import kernel_oom_kills, run
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 
 Outcome = TypeVar("Outcome")
 
@@ -115,17 +115,17 @@ class RealProber:
         """Say once how the person's files are kept, if no private view of them can be had."""
         if plan.protects_files and not self._has_warned_of_files:
             self._has_warned_of_files = True
-            means = own_files.ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
-            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
-            if text := own_files.warning(folders, plan.slot.out_dir, means):
+            means = ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
+            folders = folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := warning(folders, plan.slot.out_dir, means):
                 self._say(text)
 
     def _warn_of_saves(self, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
         """Say once that a probe has saved where the person's files are not protected."""
         saves_to = result.training.saves_to if result.training else ()
         if saves_to and not self._has_warned_of_saves:
-            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
-            if text := own_files.warning_of_saves(saves_to, folders, plan.slot.out_dir):
+            folders = folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := warning_of_saves(saves_to, folders, plan.slot.out_dir):
                 self._has_warned_of_saves = True
                 self._say(text)
 
@@ -206,7 +206,7 @@ def prober_on(
     Raises:
         DeviceError: a card cannot be read.
     """
-    own_files.clean_up()
+    clean_up()
     clock = clock or probe.MonotonicClock()
     make_prober = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
     if isinstance(source, Nodes):

@@ -14,10 +14,9 @@ from tuner.devices.found import describe_machine
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Circumstances, columns
 from tuner.running.events import CaseOutcome
-from tuner.running.job import Job, purpose_of_recording
+from tuner.running.job import Job, Workbench, purpose_of_recording
 from tuner.running.loop import optimize, prepare
-from tuner.running.workbench import Workbench
-from tuner.search.design import ordered_by_session, space_filling
+from tuner.search.samplers import ordered_by_session, space_filling
 from tuner.store.opening import check_study
 from tuner.study import Case, Config, PrunerSpec
 

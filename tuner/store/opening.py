@@ -19,9 +19,8 @@ from tuner.errors import StoreError
 from tuner.records.case_record import StudyAttributes, comparable, in_newest_form, known_case
 from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
-from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
-from tuner.search.trials import typed_trial
+from tuner.search.trials import Observed, Sibling, typed_trial
 from tuner.store.database import Database
 from tuner.store.leases import is_held, lives_at
 from tuner.store.storage import StoredCase

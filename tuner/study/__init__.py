@@ -66,6 +66,7 @@ from tuner.study.spec import (
 )
 from tuner.study.study_file import (
     DeviceKind,
+    changed_study,
     complaints,
     find,
     is_fallback_of,

@@ -32,8 +32,7 @@ from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, THREADS, LinePatterns, Pro
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.study.command_words import script
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
-from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, parameters
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import COUNTS, OF_NODES, PRESETS, CommandOptions, parameters
 from tuner.trainers.template import Reference, fill, flags, placeholders
 
 

@@ -11,7 +11,7 @@ from tuner.count import as_parameter
 from tuner.errors import StudyError
 from tuner.study import literal_word
 from tuner.study.command_words import program_place, script, split_variables
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,8 +16,8 @@ from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
-from tuner.search.observed import Observed, Sibling
 from tuner.search.samplers import StrategySampler, siblings_first
+from tuner.search.trials import Observed, Sibling
 from tuner.study import PATIENCE, TRAINING_HOURS, Config, ProbeSpec, Space, launched
 
 

@@ -15,8 +15,8 @@ from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain.expected_gain import chance_below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
 from tuner.search.gain.pool import Codes, Levels, Pool
-from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, ResourceModel, fitted_after_siblings
+from tuner.search.trials import Observed
 from tuner.study import Config, ProbeSpec, Value
 
 GROWING_SHARE = 0.25

@@ -15,8 +15,8 @@ from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors
 from tuner.search.gain.surrogate import ACTING_TOGETHER, Mixture, Surrogate
-from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
+from tuner.search.trials import Observed
 from tuner.study import Config, ProbeSpec
 
 LIKELY = 0.7

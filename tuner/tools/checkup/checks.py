@@ -15,9 +15,9 @@ from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, is_fallback_of, narrowed, select, unmatched
+from tuner.tools.checkup import Finding, findings_of, fine, problem, warning
 from tuner.tools.checkup.command_check import check_command, check_imports, import_all
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
-from tuner.tools.checkup.finding import Finding, findings_of, fine, problem, warning
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 from tuner.trainers.typed_command import TypedCommand

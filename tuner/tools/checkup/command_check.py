@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tuner.errors import TrainerError
 from tuner.probe import json_object
 from tuner.study.command_words import assigned_variables, missing_script
-from tuner.tools.checkup.finding import Finding, fine, problem, warning
+from tuner.tools.checkup import Finding, fine, problem, warning
 from tuner.trainers.base import Dependencies, Limit
 from tuner.trainers.typed_command import TypedCommand, syntax_tree
 

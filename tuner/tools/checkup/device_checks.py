@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from tuner.devices import found
 from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, occupant_text
 from tuner.devices.cuda import visible_uuids
+from tuner.devices.drivers import Nvml
 from tuner.devices.found import Connect, CudaOrder, Link
-from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.probe import Device, DeviceSource, number_of
 from tuner.study import EnvironmentSpec, grouped
-from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
+from tuner.tools.checkup import Finding, failure, fine, problem, warning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

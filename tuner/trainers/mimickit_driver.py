@@ -120,7 +120,7 @@ def _devices(argv: Sequence[str]) -> list[str]:
 def load_progress() -> ModuleType:
     """Load and return the module `tuner.progress`, whose package is not installed here."""
     module = ModuleType("progress")
-    SourceFileLoader("progress", str(Path(__file__).parents[2] / "progress.py")).exec_module(module)
+    SourceFileLoader("progress", str(Path(__file__).parents[1] / "progress.py")).exec_module(module)
     return module
 
 

@@ -1,4 +1,4 @@
-"""`tuner report`, one page about a study for anybody; `tuner dashboard`, optuna-dashboard on a study."""
+"""`tuner status`, `report`, `dashboard`, `export`, `cases` and `schema` show what a study holds, or may hold."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -7,36 +7,170 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from tuner.cli import options
-from tuner.cli.hints import command_of_best
-from tuner.cli.status import selected_cases
+from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
+from tuner.cli.hints import command_of_best, lines_by_case, notes_beside_table, script_of_best
+from tuner.cli.options import RUNS, Runs, Storage, Study, open_console, open_shown, print_written
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import ConfigRefusedError, TunerError
-from tuner.export import CaseView, StudyReader, connect, relative_to_cwd, write_files
+from tuner.export import (
+    CaseView,
+    StudyReader,
+    at_its_end,
+    connect,
+    export_study,
+    findings,
+    merged_lines,
+    reading,
+    relative_to_cwd,
+    write_files,
+)
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import Case, StudySpec, literal_line
+from tuner.running.events import auto_text
+from tuner.running.job import Workbench, chosen_cases, open_workbench
+from tuner.store.leases import database_s, is_held, lives_at
+from tuner.study import Case, StudySpec, is_meant, literal_line, select
 from tuner.trainers.command import CommandTrainer
+from tuner.trainers.registry import open_trainer
+
+
+def cases(study: options.Study, as_json: options.Json = False) -> None:
+    """List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`.
+
+    Example: tuner cases --study pi_plus
+    """
+    console = options.open_console(stderr=as_json)
+    spec = options.load_shown(console, study)
+    known = open_trainer(spec.trainer).cases()
+    chosen = {case.name for case in select(known, spec.cases) if not case.fault}
+    if as_json:
+        keys = ("method", "mode", "trainable", "options")
+        listed = [
+            {"case": case.name, "in_study": case.name in chosen, "fault": case.fault or None}
+            | {key: getattr(case, key) for key in keys}
+            for case in known
+        ]
+        options.print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
+        return
+    table = Table("", "case", "method", "mode")
+    for case in known:
+        if case.name in chosen:
+            remark = "*"
+        elif not case.trainable:
+            remark = "not trainable"
+        else:
+            remark = "broken" if case.fault else ""
+        table.add_row(remark, case.name, case.method, case.mode)
+    print_tables(console, table)
+    for case in known:
+        if case.fault:
+            console.print(f"{case.name} cannot run: {case.fault}")
+
+
+def schema() -> None:
+    """Print the JSON schema of study files.
+
+    Example: tuner schema
+    """
+    options.print_document(StudySpec.model_json_schema())
+
+
+def selected_cases(spec: StudySpec) -> list[Case] | None:
+    """Return the cases that a study selects; None where the trainer is not on this machine."""
+    try:
+        return select(open_trainer(spec.trainer).cases(), spec.cases)
+    except TunerError:
+        return None
+
+
+def open_reader(url: str, study: str) -> StudyReader:
+    """Return a reader of the study in the database at `url`. Raises StoreError.
+
+    A running trial whose process has given no sign of life lately counts as interrupted.
+    """
+    engine = connect(url)
+    with reading(engine) as connection:
+        lives = lives_at(database_s(engine.url, connection.scalar))
+    return StudyReader(engine, study, is_held=lambda lease: is_held(lease, lives))
+
+
+def status(
+    study: options.Study,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
+    as_json: options.Json = False,
+) -> None:
+    """Show where a study stands.
+
+    Example: tuner status --study train
+    """
+    console = options.open_console(stderr=as_json)
+    spec, _, url = options.open_shown(console, study, storage, runs)
+    reader = open_reader(url, spec.name)
+    rows = reader.rows
+    if as_json:
+        # front: the configs that no other beats in all objectives; rungs: those that were worked out for an `auto`
+        # ladder; ended: why the search found nothing left to probe
+        cases = [
+            {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
+            | {"rungs": case.attributes.rungs, "ended": case.attributes.ended}
+            for row, case in zip(rows, reader.cases, strict=True)
+        ]
+        options.print_document({"study": spec.name, "cases": cases, "notes": merged_lines(notes_beside_table(rows))})
+        return
+    print_tables(console, summary_table(rows), *front_tables(reader))
+    attributes = [(case.name, case.attributes) for case in reader.cases]
+    texts = notes_beside_table(rows)
+    for row in rows:
+        if row.stopped and not any(is_meant(row.case, pattern) for pattern in spec.cases):
+            texts.append((row.case, f"the study file no longer selects it: only `--cases {row.case}` resumes it"))
+    texts += [(name, at_its_end(kept.ended)) for name, kept in attributes if kept.ended]
+    texts += [(name, auto_text("the ladder", kept.rungs)) for name, kept in attributes if kept.rungs]
+    for line in lines_by_case(texts):
+        console.print(line)
+    if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with
+        console.print(script_of_best(study, devices=None, storage=storage, runs=runs))
+
+
+def export(
+    study: options.Study,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
+    as_json: options.Json = False,
+) -> None:
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives.
+
+    Example: tuner export --study train
+    """
+    console = options.open_console(stderr=as_json)
+    spec, folder, url = options.open_shown(console, study, storage, runs)
+    paths = export_study(url, spec.name, folder, selected_cases(spec) or ())
+    if as_json:
+        options.print_document({"study": spec.name, "files": paths})
+    else:
+        options.print_written(console, paths)
+
 
 Serve = Annotated[bool, typer.Option("--serve", help="Serve the page, which follows the study, until Ctrl-C.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loopback interface.")]
 
 
 def report(
-    study: options.Study,
+    study: Study,
     served: Serve = False,
     port: Port = 8080,
-    storage: options.Storage = None,
-    runs: options.Runs = options.RUNS,
+    storage: Storage = None,
+    runs: Runs = RUNS,
 ) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost.
 
     Example: tuner report --study train --serve
     """
-    console = options.open_console()
-    spec, folder, url = options.open_shown(console, study, storage, runs)
+    console = open_console()
+    spec, folder, url = open_shown(console, study, storage, runs)
     commands_of = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]
@@ -54,7 +188,7 @@ def report(
         console.print(f"report of {spec.name}: {address} (Ctrl-C ends it); only this machine can reach it")
         serve_forever(live_page(lambda: StudyReader(connect(url), spec.name), page), port)
     path = write_report(url, spec.name, folder, trainable=names, commands_of=commands_of)
-    options.print_written(console, [path])
+    print_written(console, [path])
 
 
 TrainingCommands = Callable[[StudyFacts], Mapping[str, str]]
@@ -154,15 +288,13 @@ def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
     return f"report: {relative_to_cwd(report)}; beside it {names}" if report else f"{folder}: {names}"
 
 
-def dashboard(
-    study: options.Study, storage: options.Storage = None, port: Port = 8080, runs: options.Runs = options.RUNS
-) -> None:
+def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.
 
     Example: tuner dashboard --study train
     """
-    console = options.open_console()
-    spec, _, url = options.open_shown(console, study, storage, runs)
+    console = open_console()
+    spec, _, url = open_shown(console, study, storage, runs)
     _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
     address = (
         f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); every user of this machine can read "

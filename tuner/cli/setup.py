@@ -1,23 +1,126 @@
-"""`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
+"""`tuner init`, `tuner try` and `tuner doctor`: before a search, a study file, one probe, and a look at the machine."""
 
+import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated, NamedTuple, get_args
 
 import typer
 from rich.console import Console
 
 from tuner import probe
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import RUNS, Devices, Runs, Study, fallback_lines, open_console, print_to_copy
+from tuner.cli.options import (
+    RUNS,
+    STUDY,
+    Devices,
+    Json,
+    Runs,
+    Storage,
+    Study,
+    devices_option,
+    fallback_lines,
+    number_option,
+    open_console,
+    print_document,
+    print_to_copy,
+    say,
+    wrapped,
+)
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import open_devices
-from tuner.errors import TunerError
+from tuner.drafting.making import Wanted, make_study
+from tuner.errors import StudyError, TunerError
 from tuner.export import in_words, prepare_results, with_error
+from tuner.probe import number_of
+from tuner.records.urls import database_url
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.running.prober import open_prober, run_in
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import Case, Config, StudySpec, key_warnings, literal_line, shell_join
+from tuner.study import Case, Config, LaunchName, StudySpec, key_warnings, literal_line, load, shell_join
+from tuner.tools.checkup import Finding, Severity
+from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
+from tuner.tools.checkup.device_checks import opened_devices
+from tuner.trainers.typed_command import typed_command
+
+Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
+Launch = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--launch",
+        help=f"A ready-made space: {', '.join(get_args(LaunchName))}. Repeat for more. The command is not watched.",
+    ),
+]
+OnDevices = Annotated[str | None, devices_option("as many as the command has ranks")]
+Searches = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search",
+        help="A flag and its values: batch_size=32,64 or num_envs=256..65536. Repeat for more. "
+        "Default: at a terminal, you are asked.",
+    ),
+]
+Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
+OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
+Seconds = Annotated[
+    float, number_option("--seconds", 1, "How long to watch the command; longer while torch makes no step.")
+]
+Python = Annotated[
+    str | None, typer.Option(help="The Python of the trainer's environment; default: the command's own.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+FreeBatch = Annotated[
+    bool, typer.Option("--free-batch", help="Let batch and environments vary, which changes what is learnt.")
+]
+FreePrecision = Annotated[
+    bool, typer.Option("--free-precision", help="Let the precision vary, which may change what is learnt.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Take what is proposed, without a question.")]
+
+
+def init(
+    command: Command = None,
+    search: Searches = None,
+    launch: Launch = None,
+    name: Name = None,
+    out: OutFile = None,
+    devices: OnDevices = None,
+    python: Python = None,
+    seconds: Seconds = 60.0,
+    free_batch: FreeBatch = False,
+    free_precision: FreePrecision = False,
+    yes: Yes = False,
+    force: Force = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Make a study file: run a command once for up to a minute, and watch it.
+
+    Example: tuner init -- python train.py --batch-size 32
+    """
+    wanted, console = Wanted.of(locals()), open_console()
+    if not command:
+        raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`")
+    study = study_of_command(console, command, wanted)
+    console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
+
+
+def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
+    """Make the study of a command, and return how other commands name it; at a terminal, ask what to search.
+
+    `to_search`: whether a search follows. Raises the errors of `make_study`.
+    """
+    ask = partial(_answer, width=console.width) if console.is_terminal and sys.stdin.isatty() else None
+    return make_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
+
+
+def _answer(prompt: str, width: int) -> str:
+    """Show a question, wrapped between words, and return the line that a person types."""
+    try:
+        return input(f"{wrapped(prompt.strip(), width - len(' '))} ")
+    except EOFError as end:
+        raise typer.Abort from end
 
 
 def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
@@ -72,7 +175,7 @@ def attempt(
     plan, result = _probe(console, bench, chosen, config)
     if result.failure and result.failure.kind is probe.FailureKind.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
-    _show(console, bench, plan, result)
+    _show_probe(console, bench, plan, result)
     if result.failure:
         kind, detail = result.failure.kind, result.failure.detail
         remedy = kind.remedy or f"read {plan.slot.console}"
@@ -109,7 +212,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 
 
-def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
+def _show_probe(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
     printed = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
     matches = list(_lines_of_progress(printed, plan))
@@ -137,3 +240,53 @@ def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: pro
         console.print(f"{name}: {value}")
     for note in result.notes:
         console.print(f"note: {note}")
+
+
+def doctor(
+    command: Command = None,
+    study: Annotated[str | None, STUDY] = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem.
+
+    Example: tuner doctor -- python train.py
+    """
+    if command and study:
+        raise StudyError("name a --study or a command after `--`, not both")
+    spec = load(study) if study else None
+    console = open_console(stderr=as_json)
+    with console.status("opening the devices"):
+        source = opened_devices(spec.devices_for(devices) if spec else devices or "auto")
+    if spec and study:
+        url = database_url(storage, (runs / spec.name).resolve())
+        checks = check_up(spec, source, requested=study, url=url, runs=runs)
+        not_checked = ["whether a probe runs: `tuner try` starts one"]
+    else:
+        typed = typed_command(command) if command else None
+        checks = check_up_machine(source, storage, runs, typed)
+        not_checked = unchecked(source, storage, typed)
+    if as_json:
+        findings = list(checks)
+        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(not_checked)})
+    else:
+        findings = _print_findings(console, checks)
+        for text in not_checked:
+            console.print(f"not checked: {text}")
+    if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
+        machine = "this machine or the command" if command else "this machine"
+        about = f"study {spec.name}" if spec else machine
+        raise TunerError("\n  ".join([f"{number_of(len(problems), 'problem')} with {about}", *problems]))
+
+
+def _print_findings(console: Console, checks: Iterable[Finding]) -> list[Finding]:
+    """Return the findings, after printing each as soon as it is known."""
+    styles = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
+    findings: list[Finding] = []
+    with console.status("checking"):  # the imports of a trainer can take a minute
+        for finding in checks:
+            findings.append(finding)
+            console.print(f"{finding.level:8} {finding.subject}: {finding.text}", style=styles[finding.level])
+    return findings

@@ -1,4 +1,4 @@
-"""Finds where iterations change to another level, and estimates the standard error of a mean. Pure."""
+"""Quantities: the standard error of a mean, the level of iterations, and units, such as MiB for bytes. Pure."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -254,3 +254,30 @@ def known_well_enough(value: float, error: float, *, target: float, best: float 
         best: The value of the best config so far; None without a best. Four standard errors below it, a config loses.
     """
     return error <= target or (best is not None and best - value >= 4.0 * error)
+
+
+BYTES_PER_MIB = 1 << 20
+MIB_PER_GIB = 1024
+MINUTE_S = 60
+HOUR_S = 3600.0
+
+
+def mib(size_bytes: float) -> float:
+    """Return a size in MiB."""
+    return size_bytes / BYTES_PER_MIB
+
+
+def number_of(count: float | str, noun: str) -> str:
+    """Return a number and its noun, as in `1 trial` or `3 trials`."""
+    return f"{count} {noun}{'' if count in {1, '1'} else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text for a person: `8.2 s`, `3 min 05 s`, `2 h 10 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest_s:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
