@@ -9,8 +9,7 @@ from tuner.count import ProcessCounts
 from tuner.drafting.command_template import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.study.command_words import missing_script
 from tuner.study.spec import ProbeSpec
 
