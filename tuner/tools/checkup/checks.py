@@ -214,9 +214,11 @@ def check_storage(url: str) -> Finding:
 def check_free_space(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
     """Return how much space is free where `folder` is or will be, as a finding.
 
-    Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
+    Less than `needed_gib`, or no right to write, is a problem, and less than `wished_gib` is a warning.
     """
     existing = _nearest_existing(folder)
+    if not os.access(existing, os.W_OK):
+        return problem(subject, f"{existing} is not writable; correct its rights, or start `tuner` in another folder")
     free_gib = mib(shutil.disk_usage(existing).free) / MIB_PER_GIB
     text = f"{free_gib:,.1f} GiB free at {existing}"
     if free_gib < needed_gib:
