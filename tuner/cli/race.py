@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, number_option, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, searched_case
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, need_same_devices, searched_case
 from tuner.export import figure, in_words, score_text
 from tuner.optimizing import waiting_for_workers
 from tuner.probe import HOUR_S, MonotonicClock, number_of
@@ -52,6 +52,7 @@ def race(
         console.print(line)
     if dry_run:
         return
+    need_same_devices(bench, view)
     budget = Budget(MonotonicClock(), hours)
     with at_work(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))

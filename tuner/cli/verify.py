@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_study, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, searched_case
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, need_same_devices, searched_case
 from tuner.probe import MonotonicClock
 from tuner.running.job import Budget
 from tuner.tools.verifying.verification import Verification, changed_settings, introduction, report
@@ -33,6 +33,7 @@ def verify(
     need_own_study(study, storage, runs)
     what = "a verification"
     bench, chosen, url, view = searched_case(study, cases, what, devices=devices, storage=storage, runs=runs)
+    need_same_devices(bench, view)
     with at_work(console, bench, [chosen], url) as job:
         work = Verification(job, chosen, view, Budget(MonotonicClock(), minutes / 60.0), console.print)
         for line in changed_settings(view, bench.identity_for(chosen)):
