@@ -89,7 +89,7 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
 
 
 @pytest.mark.parametrize(
-    ("texts", "doubt"),
+    ("texts", "count_problem"),
     [
         ([*bar("", 0, 30, 30), *bar("", 0, 20, 20)], "bars of 30 and 20 steps"),
         ([*bar("fit ", 0, 30, 30), *bar("check ", 0, 40, 40), *bar("fit ", 0, 30, 30)], "bars of 30 and 40 steps"),
