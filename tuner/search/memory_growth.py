@@ -123,7 +123,7 @@ class MemoryRise:
         return self._fitted(late=True)
 
     def _fitted(self, *, late: bool) -> MemoryGrowth:
-        """Return how fast the floors grow in a straight line, and how probable it is that they grow at all.
+        """Return how fast the least memory of each part grows in a straight line, and how probably it grows at all.
 
         The straight line that fits best is compared with curves that do not grow for ever, by Schwarz's criterion. A
         short part may miss the least memory, so the least of three neighbouring floors counts.
@@ -171,9 +171,10 @@ class MemoryRise:
         return self.resolution_mib**2 / 12
 
     def _evidence_without_growth(self, at_s: NDArray[np.floating[Any]], floors: Floats) -> float:
-        """Return the largest evidence for a curve of the floors that does not grow for ever.
+        """Return the largest evidence for a curve of memory that does not grow for ever.
 
-        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps.
+        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps. `floors`: the least
+        memory in each part of the run, in MiB, around the times `at_s`.
         """
         variance = float(floors.var())
         evidence = [
