@@ -244,7 +244,7 @@ class MemoryRise:
 
         Args:
             until_s: The end, in seconds after the first mark.
-            prior: What is known of records before the run.
+            prior: How often memory exceeds all before it, and by how much, as expected before the run.
 
         Returns:
             The rises, the smallest first.
@@ -287,7 +287,7 @@ class MemoryRise:
             random: The source of random numbers.
             draws: The number of draws.
             log_time_ratio: The coming time as a multiple of the observed time, both in logarithms.
-            prior: What is known of records before the run.
+            prior: How often memory exceeds all before it, and by how much, as expected before the run.
             sizes: The observed records, in MiB.
         """
         # How many records come in each draw: the posterior of their rate is a gamma distribution.
@@ -396,7 +396,8 @@ def forecast_memory(
 ) -> MemoryForecast | None:
     """Return how surely memory suffices for a training of so many hours, on the device where that is least sure.
 
-    None where no device's memory is known. `prior`: what is known of records before the run.
+    None where no device's memory is known. `prior`: how often memory exceeds all before it, and by how much, as
+    expected before the run.
     """
     answers: list[MemoryForecast] = []
     for device in devices:

@@ -98,7 +98,7 @@ class Loaders:
         self._pending = [batch for batch in self._pending if batch[WITH_GRADIENTS]]
 
     def on_batch(self, feed, rows, wait_s, with_gradients, is_last):
-        """Take a new batch into account: its `Feed`, and the other parts of a batch as the class lists them.
+        """Take a new batch into account: the iterator that gave it, its samples, and the seconds that it took.
 
         The calls of the module since the last batch show whether the batches before this one may train.
         """
