@@ -18,7 +18,7 @@ from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
 from tuner.errors import StoreError
 from tuner.export.case_view import CaseView
-from tuner.export.findings import gain_text
+from tuner.export.gain_in_words import gain_text
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import ConfigRow
 from tuner.export.tables import best_by_case

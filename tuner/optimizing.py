@@ -165,7 +165,7 @@ class Result:
         It is that of the whole training where the time of the pauses of both is known, such as evaluations. Otherwise
         it is that of the steps alone.
         """
-        of_best = export.gain(self.study.cases[0]) if self.study.cases else None
+        of_best = self.study.rows[0].gain if self.study.cases else None
         if of_best is None or of_best.times is None:  # without speeds, only the objective is compared
             return None
         return SpeedGain(of_best.times, of_best.error)

@@ -399,21 +399,6 @@ def test_a_training_command_without_dashes_before_it(tuner: Tuner, command: str)
     assert (code, "No such option" in err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        (("init", "--preset", "sb3"), "`progress: sb3` in a study file"),
-        (("optimize", "--preset=sb3", "--", "train"), "`progress: sb3` in a study file"),
-        (("record", "--study", "demo", "--out", "x"), "runs/STUDY/tables"),
-        (("report", "--study", "demo", "--format", "md"), "one page of HTML"),
-    ],
-)
-def test_an_option_that_is_gone_says_what_stands_in_its_place(
-    tuner: Tuner, typed: tuple[str, ...], instead: str
-) -> None:
-    refused(tuner(*typed), "is gone: ", instead)
-
-
 @pytest.mark.parametrize("name", ["../../evil", "a\nb", "", "a" * 101])
 def test_a_name_that_no_study_can_have(tuner: Tuner, tmp_path: Path, name: str) -> None:
     answer = tuner("optimize", "--yes", "--name", name, "--runs", tmp_path / "runs", "--", "python", "train.py")

@@ -44,7 +44,7 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert replace(own, best=own.default, gain=None).times_default is None
     assert gain_text(replace(own, gain=None)) == "unknown"
     overall = replace(GAIN, overall=True)
-    assert gain_text(compared("samples_per_s", gain=overall)) == "1.5 times over a training, from 58"
+    assert gain_text(compared("samples_per_s", gain=overall)) == "1.5 times over the whole training, from 58"
 
 
 def test_beside_a_gain_of_sessions_the_best_has_the_plain_commands_value_and_a_line_has_theirs(tmp_path: Path) -> None:

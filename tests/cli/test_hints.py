@@ -61,11 +61,21 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
     gain = replace(GAIN, before=80.0, times=2.0)
-    (line,) = notes([replace(summary(best), default=own, gain=gain)])
+    row = replace(summary(best), default=own, default_name="the default at num_envs=64", gain=gain)
+    (line,) = notes([row])
     assert (
         "7.0 percentage points above the default at num_envs=64, #0; agent_variant" in line
     )  # its samples/s are those of a rung
-    (line,) = notes([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
+    (line,) = notes(
+        [
+            replace(
+                summary(replace(best, vs_default=0.33)),
+                default=own,
+                default_name="the default at num_envs=64",
+                gain=gain,
+            )
+        ]
+    )
     assert (
         "7.0 percentage points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the"
         in line

@@ -29,7 +29,7 @@ from tuner.report.page import render
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
     said = result_sentences(cases["deepmimic_pi_plus_ppo"])
     for fact in (
-        "The best reaches 95.3 ± 0.7 min_avg_util, 7.8 percentage points above the default of its rung, #9, at 0.24 ",
+        "The best reaches 95.3 ± 0.7 min_avg_util, 7.8 percentage points above the default, #9, at 0.24 ",
         "agent_variant, update_epochs, batch_size change what is learnt. ",
         "#9 makes 4.3 times the best's samples/s, at 88.1 min_avg_util, in sessions, where the best has 95.9, ",
     ):

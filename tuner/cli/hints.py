@@ -185,7 +185,7 @@ def heading_of_command(row: CaseSummary) -> str:
 def _is_gain_over_default_unknown(row: CaseSummary) -> bool:
     """Return whether the best is another config than the default, and it is unknown whether it is faster."""
     is_unknown = row.gain is None and row.least_gain is None
-    return bool(row.best and row.default and row.best.config != row.default.config and is_unknown)
+    return bool(row.best and row.default) and not row.is_default_best and is_unknown
 
 
 def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:

@@ -72,7 +72,8 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     kept = "a step is the same" if learns_otherwise else "the same training"
     learning = _learning_compared(baseline, best, kept) if baseline else ()
     to_copy = _make_line_to_copy(bench, view, command)
-    best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
+    faster = f", {gained.factor} as many{gained.over}" if gained and gained.times else ""
+    best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{faster}"
     unknown = list(export.unknown_gain(view, baseline))
     # what was disturbed or not seen must not hide another doubt
     unseen_count = len(list(export.unmeasured(baseline, best))) if baseline else 0
@@ -290,17 +291,6 @@ def _unclear_rival(baseline: Standing, view: export.CaseView) -> str | None:
     changed = {name: value for name, value in rival.config.items() if baseline.config.get(name) != value}
     made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
-
-
-def _gain_in_words(gained: export.BestGain | None) -> str:
-    """Return in words how many times as fast as the typed command the best config is; empty where it is unknown.
-
-    Where the pauses of the training are known, such as evaluations, the number counts them, too.
-    """
-    if gained is None or not gained.times:
-        return ""
-    over = " over the whole training" if gained.overall else ""
-    return f", {export.with_error(gained.times, gained.error, 2)} times as many{over}"
 
 
 def _speed(config: Standing | None, view: export.CaseView) -> str:

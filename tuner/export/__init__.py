@@ -7,10 +7,9 @@ from tuner.export.findings import (
     failed_lines,
     findings,
     findings_beside_table,
-    gain_text,
     result_finding,
-    session_note,
 )
+from tuner.export.gain_in_words import Headline, gain_headline, gain_text, session_note
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
 from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unknown_gain, unmeasured, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary

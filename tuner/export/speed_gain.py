@@ -41,6 +41,21 @@ class BestGain:
     """Whether the best may be slower in later passes over the data, which no probe of the other config has seen."""
 
     @property
+    def factor(self) -> str:
+        """How many times as fast the best is, as text such as `1.52 ± 0.03 times`; empty where it is unknown."""
+        return f"{with_error(self.times, self.error, 2)} times" if self.times else ""
+
+    @property
+    def over(self) -> str:
+        """` over the whole training` where `times` is that of a whole training, otherwise empty."""
+        return " over the whole training" if self.overall else ""
+
+    @property
+    def values(self) -> str:
+        """The values of both configs, with their errors, such as `58.0 ± 0.2 → 87.0 ± 0.3`."""
+        return f"{with_error(self.before, self.before_error)} → {with_error(self.after, self.after_error)}"
+
+    @property
     def is_within_error(self) -> bool:
         """Whether the best may be no faster, because it is by less than `SURE` standard errors."""
         return self.times is not None and self.error is not None and self.times - SURE * self.error <= 1.0
@@ -234,8 +249,7 @@ def whole_training(gained: BestGain, baseline: Standing, best: Standing, name: s
     `gained`: the gain of the config `best` over the config `baseline`, which a person calls `name`.
     """
     if gained.overall and gained.times:
-        times = with_error(gained.times, gained.error, 2)
-        texts = [f"over the whole training the best is {times} times as fast as {name}"]
+        texts = [f"over the whole training the best is {gained.factor} as fast as {name}"]
         before, after = (_step_share(config) for config in (baseline, best))
         if before and after:
             shares = f"{100 * before:.0f} % of the time of {name} and {100 * after:.0f} % of that of the best"

@@ -64,6 +64,8 @@ class CaseSummary:
     """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
     default: ConfigRow | None = None
     """The default config of the best's rung or, where it was not measured, of another rung."""
+    default_name: str = "the default"
+    """What people call it."""
     gain: BestGain | None = None
     """What the best gains over the default; None where there is none, where it is the best, and where it is unknown."""
     least_gain: float | None = None
@@ -104,6 +106,11 @@ class CaseSummary:
         return self.best.vs_default
 
     @property
+    def is_default_best(self) -> bool:
+        """Whether the best is the default itself."""
+        return bool(self.best and self.default and self.best.config == self.default.config)
+
+    @property
     def has_none_eligible(self) -> bool:
         """Whether trials have ended by themselves, but none of them may be the best."""
         return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
@@ -132,6 +139,7 @@ def summary(case: CaseView) -> CaseSummary:
         instead_of=_row(case, chosen.instead_of if chosen else None),
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
+        default_name=case.default_name,
         gain=gained,
         least_gain=least_gain(case, case.default),
         faster=_row(case, case.rival),
