@@ -284,7 +284,7 @@ class CaseStudy:
 
     @property
     def awaited_now(self) -> frozenset[int]:
-        """The ids of the running trials for which this process waits where it cannot begin a trial.
+        """The ids of the running trials that must end before this process can begin a trial, read now.
 
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
