@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.search.choosing import ALL_PROBED, StartsNeeded
+from tuner.search.choosing import ALL_PROBED, Starts
 from tuner.search.gain import expected_gain
 from tuner.search.gain.outlook import MOST_COMPARED, Outlook
 from tuner.search.gain.pool import Codes, largest_of
@@ -54,7 +54,7 @@ class Compared(NamedTuple):
 class Acquisition:
     """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook, starts_needed: StartsNeeded) -> None:
+    def __init__(self, outlook: Outlook, starts_needed: Starts) -> None:
         """Weigh the configs of an outlook. `starts_needed`: returns how many trainer starts a config takes now."""
         self.outlook = outlook
         self._starts_needed = starts_needed
