@@ -519,6 +519,7 @@ def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> 
         optimizer.step()
     """)
     assert last(records)["losses"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert [record["seed"] for record in records if record["type"] == "start"] == [0]
     assert last(records)["rows"] == 5 * 3
 
 
