@@ -83,6 +83,7 @@ UNCOUNTED = {
     "batches_used_twice": "the same samples several times",
     "batches_of_a_loader_used_twice": "only some of the steps",
     "rollouts_of_its_own": "also runs without gradients",
+    "words_that_the_model_writes": "also runs without gradients",
     "nodes_of_graphs": "the first dimension of the inputs alone varies",
     "gradients_of_each_sample": "a function of torch.func",
 }

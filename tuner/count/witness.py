@@ -153,9 +153,10 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
         "the module takes the same samples several times, and no loader of torch tells how often": (
             ratio("repeated_forwards", "forwards") >= SOMETIMES or inputs_repeat_sometimes
         ),
-        # in training mode
+        # in training mode, or to write words every few steps
         "the module also runs without gradients between the steps, so its samples may be used several times": (
             ratio("no_gradient_forwards", "steps") >= USUALLY
+            or (ratio("generations", "steps") >= SOMETIMES and growth_of_count(leads, "generations", step) > 1)
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
