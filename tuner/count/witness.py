@@ -4,6 +4,7 @@ A process writes a record, or point, after some steps of its optimizer: its coun
 train on the same samples, the first one counts, the lead. Pure.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -168,10 +169,12 @@ def _varies_alone(lead: ProcessCounts) -> bool:
     It may be that of time, of the nodes of graphs, or of joined samples, and not that of the samples.
     """
     first_points = [point for point in lead.points if BASE_STEP <= point["steps"] <= FIRST_STEPS]
-    sizes = {count_in(point, "rows") - count_in(before, "rows") for before, point in pairwise(first_points)}
+    sizes = Counter(count_in(point, "rows") - count_in(before, "rows") for before, point in pairwise(first_points))
+    most_frequent = max(sizes.values(), default=0)
     other_sizes = lead.points[-1].get("form", "").partition(" ")[0].split("x")
-    # the last batch of a pass may be smaller, and batches of pictures may vary (both numbers are chosen)
-    return len(sizes) > 3 and len(other_sizes) < 3 and "?" not in other_sizes
+    # the last batch of a pass may be smaller, and batches of pictures may vary (all numbers are chosen)
+    varies = len(sizes) > 2 and 3 * most_frequent < 2 * sizes.total()
+    return varies and len(other_sizes) < 3 and "?" not in other_sizes
 
 
 def _why_unseen(leads: Sequence[ProcessCounts]) -> str:
