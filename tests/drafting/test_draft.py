@@ -15,7 +15,7 @@ from tests_counts import COUNTED_TRAINING
 from tuner.count import Flag
 from tuner.count.signature import Shares
 from tuner.drafting.asking import flags_to_search
-from tuner.drafting.command_lines import command_with_values
+from tuner.drafting.command_template import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
@@ -24,8 +24,7 @@ from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
 from tuner.drafting.writing import samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.export.case_view import CaseView
-from tuner.export.findings import gain_text
+from tuner.export.gain_in_words import gain_text
 from tuner.export.speed_gain import doubts, gain
 from tuner.export.summary import summary
 from tuner.probe.metrics import SAMPLES_PER_S

@@ -25,7 +25,7 @@ class Merger:
     """Follows the processes of a training."""
 
     def __init__(self) -> None:
-        """Begin without records."""
+        """Merge the counts of a training's processes into one."""
         self.processes: dict[str, ProcessCounts] = {}
         """The name of a process → its records."""
         self._marked = 0.0

@@ -105,7 +105,11 @@ def _agree(count: float, other_count: float) -> bool:
 
 
 def contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
-    """Return in words why a chosen witness does not count the samples after all; None as long as nothing shows it."""
+    """Return in words why the chosen witness does not count the samples after all; None as long as nothing shows it.
+
+    `witness`: what was chosen to count the samples: the loader or the module. `leads`: of each group of ranks with the
+    same samples, the process that leads it.
+    """
     step = min(process.steps for process in leads)
     # whether a second optimizer trains another network
     is_apart = any(process.points[-1].get("is_apart") for process in leads)

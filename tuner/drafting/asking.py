@@ -10,7 +10,6 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
-from tuner.drafting.command_lines import Setting, words_of_value
 from tuner.drafting.searches import (
     Known,
     Role,
@@ -24,6 +23,7 @@ from tuner.drafting.searches import (
 )
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
+from tuner.study.command_words import Setting, words_of_value
 
 GrowthLimit = Callable[[SearchedFlag], int | None]
 """Returns the size up to which a search may double the largest value of a flag; None where the values may not grow."""

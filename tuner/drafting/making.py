@@ -13,7 +13,6 @@ from tuner.count import ProcessCounts
 from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
 from tuner.drafting import writing
 from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
-from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
@@ -22,7 +21,8 @@ from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
-from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
+from tuner.study.command_words import ranks, split_variables
+from tuner.trainers.typed_command import TypedCommand, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.count import Flag, TrainingCounts, as_parameter
-from tuner.drafting.command_lines import Setting, settings, words_of_value
 from tuner.errors import option
 from tuner.study import Value, launches, value_text
+from tuner.study.command_words import Setting, settings, words_of_value
 
 
 class Role(StrEnum):

@@ -41,6 +41,21 @@ class BestGain:
     """Whether the best may be slower in later passes over the data, which no probe of the other config has seen."""
 
     @property
+    def factor(self) -> str:
+        """How many times as fast the best is, as text such as `1.52 ± 0.03 times`; empty where it is unknown."""
+        return f"{with_error(self.times, self.error, 2)} times" if self.times else ""
+
+    @property
+    def over(self) -> str:
+        """` over the whole training` where `times` is that of a whole training, otherwise empty."""
+        return " over the whole training" if self.overall else ""
+
+    @property
+    def values(self) -> str:
+        """The values of both configs, with their errors, such as `58.0 ± 0.2 → 87.0 ± 0.3`."""
+        return f"{with_error(self.before, self.before_error)} → {with_error(self.after, self.after_error)}"
+
+    @property
     def is_within_error(self) -> bool:
         """Whether the best may be no faster, because it is by less than `SURE` standard errors."""
         return self.times is not None and self.error is not None and self.times - SURE * self.error <= 1.0
@@ -70,21 +85,21 @@ def gain(view: CaseView, baseline: Standing | None = None) -> BestGain | None:
     pair = view.comparable_pair(baseline)  # both by the plain command, or both in sessions
     if pair is None:
         return None
-    of_steps = _speed_ratio(pair.best, pair.config, is_speed=view.objective in SPEEDS)
+    of_steps = _speed_ratio(pair.second, baseline=pair.first, is_speed=view.objective in SPEEDS)
     overall = None
-    before, after = _step_share(pair.config), _step_share(pair.best)
+    before, after = _step_share(pair.first), _step_share(pair.second)
     if of_steps and before and after:  # a share of 0.5 halves the speed over the whole training
         overall = of_steps.times(after / before)
     times = overall or of_steps
     return BestGain(
-        before=pair.config.value,
-        before_error=pair.config.widened_error,
-        after=pair.best.value,
-        after_error=pair.best.widened_error,
+        before=pair.first.value,
+        before_error=pair.first.widened_error,
+        after=pair.second.value,
+        after_error=pair.second.widened_error,
         times=times and times.value,
         error=times and times.error,
         overall=overall is not None,
-        in_sessions=pair.best.is_warm and not best.is_warm,
+        in_sessions=pair.second.is_warm and not best.is_warm,
         may_be_slower_later=_saw_first_pass_alone(baseline, best) and _is_as_fast_without_waits(baseline, best),
     )
 
@@ -97,23 +112,23 @@ def speed_in_defaults(view: CaseView, config: Standing) -> str:
     times, pair = view.vs_default(config), view.pair_with_default(config)
     if times is None:
         return ""
-    is_default = pair is not None and pair.config.launch_key == pair.best.launch_key  # it is once as fast as itself
-    ratio = None if pair is None or is_default else _speed_ratio(pair.best, pair.config, is_speed=False)
+    is_default = pair is not None and pair.first.launch_key == pair.second.launch_key  # it is once as fast as itself
+    ratio = None if pair is None or is_default else _speed_ratio(pair.second, baseline=pair.first, is_speed=False)
     return with_error(times, ratio and ratio.error, 2)
 
 
-def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:
-    """Return how many times as fast as `baseline` the best is, pauses left out; None where a speed is unknown.
+def _speed_ratio(config: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:
+    """Return how many times as fast as `baseline` a config is, pauses left out; None where a speed is unknown.
 
     The error assumes independent errors of the two. A config that ran once does not show how much its runs differ: it
     is taken to scatter as much as the other config, if that ran several times. `_disturbance` adds other programs.
 
     Args:
-        best: The best config.
+        config: The config.
         baseline: The config with which it is compared.
         is_speed: Whether the first objective is the speed to compare; otherwise it is samples/s.
     """
-    speed, error = (best.value, best.error) if is_speed else (best.samples_per_s, best.speed_error)
+    speed, error = (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
     base_speed, base_error = (
         (baseline.value, baseline.error) if is_speed else (baseline.samples_per_s, baseline.speed_error)
     )
@@ -122,19 +137,19 @@ def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quant
     times = speed / base_speed
     if error is None or base_error is None:
         return Quantity(times)
-    relative_errors = ((error / speed, best.readings), (base_error / base_speed, baseline.readings))
+    relative_errors = ((error / speed, config.readings), (base_error / base_speed, baseline.readings))
     # the mean of n runs has the scatter of one run, divided by √n, as its error
     run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
     relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
-    return Quantity(times, times * hypot(*relative, _disturbance(best.possible_loss, baseline.possible_loss)))
+    return Quantity(times, times * hypot(*relative, _disturbance(config.possible_loss, baseline.possible_loss)))
 
 
 def _disturbance(loss: float, base_loss: float) -> float:
     """Return the relative standard error of a ratio of speeds that other programs may have made too small.
 
-    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `widened`. The factor of
-    one config says nothing of the other's, because waits may cost a training much or nothing. So the error has the
-    standard deviation of each factor, relative to its mean, and the ratio of the two means.
+    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `error_with_disturbance`.
+    The factor of one config says nothing of the other's, because waits may cost a training much or nothing. So the
+    error has the standard deviation of each factor, relative to its mean, and the ratio of the two means.
     """
     means = 1.0 + loss * 2.0 / 3.0, 1.0 + base_loss * 2.0 / 3.0
     scatter = (most / sqrt(18.0) / mean for most, mean in zip((loss, base_loss), means, strict=True))
@@ -206,8 +221,8 @@ def unmeasured(baseline: Standing, best: Standing, name: str = "your command") -
 
 def _saw_first_pass_alone(baseline: Standing, best: Standing) -> bool:
     """Return whether `baseline` waits for data and was measured in its first pass alone, and the best also later."""
-    is_worth_a_doubt = _data_share(baseline) > 0.02  # chosen
-    return is_worth_a_doubt and _passes(baseline) == 0 and bool(_passes(best))
+    waits_for_data = _data_share(baseline) > 0.02  # chosen
+    return waits_for_data and _passes(baseline) == 0 and bool(_passes(best))
 
 
 def _is_as_fast_without_waits(baseline: Standing, best: Standing) -> bool:
@@ -234,8 +249,7 @@ def whole_training(gained: BestGain, baseline: Standing, best: Standing, name: s
     `gained`: the gain of the config `best` over the config `baseline`, which a person calls `name`.
     """
     if gained.overall and gained.times:
-        times = with_error(gained.times, gained.error, 2)
-        texts = [f"over the whole training the best is {times} times as fast as {name}"]
+        texts = [f"over the whole training the best is {gained.factor} as fast as {name}"]
         before, after = (_step_share(config) for config in (baseline, best))
         if before and after:
             shares = f"{100 * before:.0f} % of the time of {name} and {100 * after:.0f} % of that of the best"

@@ -64,6 +64,8 @@ class CaseSummary:
     """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
     default: ConfigRow | None = None
     """The default config of the best's rung or, where it was not measured, of another rung."""
+    default_name: str = "the default"
+    """What people call it."""
     gain: BestGain | None = None
     """What the best gains over the default; None where there is none, where it is the best, and where it is unknown."""
     least_gain: float | None = None
@@ -104,6 +106,11 @@ class CaseSummary:
         return self.best.vs_default
 
     @property
+    def is_default_best(self) -> bool:
+        """Whether the best is the default itself."""
+        return bool(self.best and self.default and self.best.config == self.default.config)
+
+    @property
     def has_none_eligible(self) -> bool:
         """Whether trials have ended by themselves, but none of them may be the best."""
         return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
@@ -132,6 +139,7 @@ def summary(case: CaseView) -> CaseSummary:
         instead_of=_row(case, chosen.instead_of if chosen else None),
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
+        default_name=case.default_name,
         gain=gained,
         least_gain=least_gain(case, case.default),
         faster=_row(case, case.rival),
@@ -154,8 +162,8 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
     times = None
-    if pair and pair.config.samples_per_s and pair.best.samples_per_s:
-        times = pair.config.samples_per_s / pair.best.samples_per_s
+    if pair and pair.first.samples_per_s and pair.second.samples_per_s:
+        times = pair.first.samples_per_s / pair.second.samples_per_s
     return ConfigRow(
         trial=standing.trial,
         value=standing.value,
@@ -167,5 +175,5 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         changes_learning=case.changes_learning(standing.config),
         measured="warm" if standing.is_warm else "cold",
         times=times,
-        beside_best=(pair.config.value, pair.best.value) if pair else None,
+        beside_best=(pair.first.value, pair.second.value) if pair else None,
     )

@@ -36,7 +36,7 @@ class Loaders:
     """
 
     def __init__(self):
-        """Begin before the first batch."""
+        """Count the batches of this process's loaders from 0."""
         self.batches = 0
         self.rows = 0
         """The samples of all batches."""
@@ -198,7 +198,7 @@ class Feed:
     __slots__ = "batch_size batches copies dataset has_ended is_by_sampler key pass_rows remaining trains".split()
 
     def __init__(self, iterator, batch):
-        """Learn of an iterator what its sampler and its first batch show."""
+        """Describe a loader's iterator by its sampler and its first batch."""
         sampler = getattr(iterator, "_index_sampler", None)
         batch_size = getattr(sampler, "batch_size", None)
         has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0

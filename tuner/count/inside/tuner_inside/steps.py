@@ -28,7 +28,7 @@ class State:
     """The counts of all optimizers of this process, and what decides whether the training is steady."""
 
     def __init__(self):
-        """Begin before the first step of an optimizer."""
+        """Hold the counts of all optimizers; none has stepped yet."""
         self.tallies = {}
         """The id of an optimizer → its tally."""
         self.main = None

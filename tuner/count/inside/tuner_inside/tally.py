@@ -37,7 +37,7 @@ class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
-        """Begin without counts for an optimizer, before it is known which module it trains."""
+        """Count for one optimizer, before it is known which module it trains."""
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
         self.optimizer = weakref.ref(optimizer, steady.end)

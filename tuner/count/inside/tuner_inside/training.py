@@ -19,7 +19,7 @@ class Training:
     """What was observed of the training of this process so far."""
 
     def __init__(self):
-        """Begin before the first step."""
+        """Observe a training that has made no step yet."""
         self.steps = 0
         self.losses = {}
         """Step → the losses whose gradients that step adds up, as `DeviceNumber`: to read one now would make a step
@@ -94,7 +94,7 @@ class DeviceNumber:
     """A number that may lie on a device: it is copied in the background, and read once the copy is there."""
 
     def __init__(self, tensor):
-        """Begin to copy a tensor of one number, without waiting for it."""
+        """Copy the number in a tensor from its device, without waiting for it."""
         torch = sys.modules["torch"]
         self._event = None
         # not every device has double
