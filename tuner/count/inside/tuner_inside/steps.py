@@ -134,7 +134,9 @@ def _begin_to_be_steady(tally, optimizer):
     _state.equal_steps = _state.equal_steps + 1 if growth == _state.growth else min(_state.equal_steps, 0) + 1
     _state.totals, _state.growth = totals, growth
     module = tally.input_module and tally.input_module()
-    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, batches, *_ = growth
+    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, _, batches, *_ = (
+        growth
+    )
     feed = loaders.last_feed if batches else None
     has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not no_gradient_forwards
     is_feed_known = not batches or (feed is not None and feed.key is not None and not feed.copies.is_comparing())
