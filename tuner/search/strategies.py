@@ -39,7 +39,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> choosing.Chooser:
     """
     name = ladder or LADDER
 
-    def choose(history: choosing.History, starts_needed: choosing.StartsNeeded) -> choosing.Choice | None:
+    def choose(history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | None:
         """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
@@ -62,7 +62,7 @@ def downwards(space: Space) -> list[Config]:
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
 
-def until_one_runs(history: choosing.History, _starts_needed: choosing.StartsNeeded) -> choosing.Done | None:
+def until_one_runs(history: choosing.History, _starts_needed: choosing.Starts) -> choosing.Done | None:
     """End a recovery once a config has succeeded; None before."""
     return choosing.Done(reason="a config has run") if eligible(history.records) else None
 
@@ -98,7 +98,7 @@ def by_drawing(
     None where there is none, or no speed to compare.
     """
 
-    def confirm(history: choosing.History, _starts_needed: choosing.StartsNeeded) -> Config | None:
+    def confirm(history: choosing.History, _starts_needed: choosing.Starts) -> Config | None:
         """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
@@ -128,9 +128,7 @@ def defaults_first(strategy: choosing.Strategy, space: Space) -> choosing.Strate
     config that was never probed waits for its default: a retry or a confirmation stays as it is.
     """
 
-    def choose(
-        history: choosing.History, starts_needed: choosing.StartsNeeded
-    ) -> choosing.Choice | choosing.Done | None:
+    def choose(history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | choosing.Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
         answer = choosing.first_answer(strategy.choosers, history, starts_needed)
         if not isinstance(answer, choosing.Choice) or answer.aim not in {choosing.Aim.SEARCH, choosing.Aim.CALIBRATE}:
@@ -254,7 +252,7 @@ def ladder_calibration(space: Space) -> choosing.Strategy:
         unfinished = [config for config in configs if not history.is_over(config)]
         return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
-    def choose(history: choosing.History, starts_needed: choosing.StartsNeeded) -> choosing.Choice | choosing.Done:
+    def choose(history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | choosing.Done:
         """Choose the config to probe next; end once a worker has stored the rungs, or the probes suffice."""
         is_stored = StudyAttributes(history.study.user_attrs).rungs is not None
         config = next_config(history)

@@ -281,7 +281,7 @@ class CaseStudy:
 
     @property
     def awaited_now(self) -> frozenset[int]:
-        """The ids of the running trials for which this process waits where it cannot begin a trial.
+        """The ids of the running trials that must end before this process can begin a trial, read now.
 
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
@@ -370,7 +370,7 @@ class CaseStudy:
     def ask(
         self,
         target: int | None,
-        starts_needed: choosing.StartsNeeded = choosing.one_start,
+        starts_needed: choosing.Starts = choosing.one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> OwnTrial | None:
@@ -440,7 +440,7 @@ class CaseStudy:
         )
 
     def _next_choice(
-        self, history: choosing.History, target: int | None, starts_needed: choosing.StartsNeeded, left_s: float
+        self, history: choosing.History, target: int | None, starts_needed: choosing.Starts, left_s: float
     ) -> choosing.Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 

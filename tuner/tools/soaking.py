@@ -20,7 +20,7 @@ from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duratio
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, ProbeRecord, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose, Workbench
 from tuner.search import memory_growth
-from tuner.search.choosing import Aim, Choice, Done, History, StartsNeeded, Strategy
+from tuner.search.choosing import Aim, Choice, Done, History, Starts, Strategy
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import Observed
@@ -176,7 +176,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     """
     choices = [Choice(config=config, aim=Aim.REPORT, cold=True, details=ladder or "")]  # a search's only choice
 
-    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | Done:
+    def choose(history: History, _starts_needed: Starts) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
@@ -363,7 +363,7 @@ class SoakChooser:
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
-    def choose(self, history: History, _starts_needed: StartsNeeded) -> Choice | Done:
+    def choose(self, history: History, _starts_needed: Starts) -> Choice | Done:
         """Return the next soak: first that of the best config, and after a config that was refused, another rung.
 
         Done where no config was refused and the best has passed, or where no rung is left that may pass.

@@ -63,7 +63,7 @@ class Compared(NamedTuple):
 class Acquisition:
     """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook, starts_needed: choosing.StartsNeeded) -> None:
+    def __init__(self, outlook: Outlook, starts_needed: choosing.Starts) -> None:
         """Weigh the configs of an outlook. `starts_needed`: returns how many trainer starts a config takes now."""
         self.outlook = outlook
         self._starts_needed = starts_needed
@@ -463,15 +463,15 @@ class Gain:
         self._siblings = siblings
         self._latest: tuple[object, Outlook] | None = None
         """The numbers and states of the trials, and what is known of each config after them."""
-        self._acquisitions: dict[choosing.StartsNeeded, Acquisition] = {}
+        self._acquisitions: dict[choosing.Starts, Acquisition] = {}
         """What follows from the latest outlook, for each function that says what a probe takes now."""
 
-    def ended(self, history: choosing.History, starts_needed: choosing.StartsNeeded) -> choosing.Done | None:
+    def ended(self, history: choosing.History, starts_needed: choosing.Starts) -> choosing.Done | None:
         """Return why nothing is left to gain; None while something is."""
         reason = self._acquisition(history, starts_needed).reason_to_end()
         return None if reason is None else choosing.Done(reason=reason)
 
-    def choose(self, history: choosing.History, starts_needed: choosing.StartsNeeded) -> choosing.Choice | None:
+    def choose(self, history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | None:
         """Choose the config that gains most per second of its probe; None where nothing may be probed any more."""
         acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
@@ -482,9 +482,7 @@ class Gain:
             config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left
         )
 
-    def compare_with_own(
-        self, history: choosing.History, _starts_needed: choosing.StartsNeeded
-    ) -> choosing.Choice | None:
+    def compare_with_own(self, history: choosing.History, _starts_needed: choosing.Starts) -> choosing.Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         None if they can. From the fourth trial on, the own config is also repeated if other programs have disturbed it.
@@ -495,7 +493,7 @@ class Gain:
         config = history.incomparable_config(self._own) or disturbed
         return choosing.confirmation(self._with_patience(config, history.number)) if config else None
 
-    def confirm(self, history: choosing.History, starts_needed: choosing.StartsNeeded) -> Config | None:
+    def confirm(self, history: choosing.History, starts_needed: choosing.Starts) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
         It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
@@ -520,7 +518,7 @@ class Gain:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._outlook(history).best_config
 
-    def after_end(self, history: choosing.History, starts_needed: choosing.StartsNeeded) -> Config:
+    def after_end(self, history: choosing.History, starts_needed: choosing.Starts) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
         acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
@@ -536,7 +534,7 @@ class Gain:
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
-    def _acquisition(self, history: choosing.History, starts_needed: choosing.StartsNeeded) -> Acquisition:
+    def _acquisition(self, history: choosing.History, starts_needed: choosing.Starts) -> Acquisition:
         """Return what each config is expected to gain and to take, given a history and the starts that it needs now."""
         outlook = self._outlook(history)
         return self._acquisitions.setdefault(starts_needed, Acquisition(outlook, starts_needed))
@@ -590,7 +588,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        starts_needed: choosing.StartsNeeded = choosing.one_start,
+        starts_needed: choosing.Starts = choosing.one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 
