@@ -11,7 +11,7 @@ from statistics import fmean
 from tuner.export.recorded_table import Header, Recorded, Table
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.search.resource_model import Frontier, out_of_memory
+from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.verdict import Verdict, judge
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import ParameterSpec, ProbeSpec

@@ -10,7 +10,7 @@ from tests_search import Searched, given
 from tests_space import USUAL
 
 from tuner.records.schema import MEMORY, RETRY
-from tuner.search.resource_model import Frontier
+from tuner.search.frontier import Frontier
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import distribution
 from tuner.study.space import LADDER, PATIENCE, Config, Parameter, Space, config_digest

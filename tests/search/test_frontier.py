@@ -2,7 +2,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.probe.result import Failure, FailureKind
-from tuner.search.resource_model import DEVICE_MEMORY, Frontier, Need, OutOfMemory, out_of_memory
+from tuner.search.frontier import DEVICE_MEMORY, Frontier, Need, OutOfMemory, out_of_memory
 from tuner.study.space import Config
 
 VARIANTS = ("hiutil", "default")

@@ -13,11 +13,11 @@ from tuner import __version__
 from tuner.errors import StudyError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
-from tuner.export.tables import write_files
+from tuner.export.write import write_files
 from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult, number_of
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
-from tuner.search.resource_model import Frontier, out_of_memory
+from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
 
 if TYPE_CHECKING:

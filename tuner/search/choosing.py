@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 from tuner.probe import of_known
 from tuner.records.trial import COMPLETE, RUNNING, TrialRecord
 from tuner.search import standing
-from tuner.search.resource_model import Frontier, OutOfMemory
+from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import Standing
 from tuner.search.trials import trials_that_count, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch

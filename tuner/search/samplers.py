@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Starts, Strategy, one_start
-from tuner.search.resource_model import DEVICE_MEMORY
+from tuner.search.frontier import DEVICE_MEMORY
 from tuner.search.trials import Sibling, distribution
 from tuner.study import LADDER, Config, Parameter, SearchSpec, Space, Value, grouped
 

@@ -27,7 +27,7 @@ from tuner.records.trial import (
     possible_loss,
     with_widened_errors,
 )
-from tuner.search.resource_model import is_number
+from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
 Values = tuple[float, ...]

@@ -17,7 +17,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, RUNNING, START_S, TrialRecord, read
-from tuner.search.resource_model import HOST_MEMORY, MEMORYLESS, Amounts, Frontier, Need, OutOfMemory
+from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
+from tuner.search.resource_model import Amounts
 from tuner.search.standing import counts_against_config, eligible
 from tuner.search.standing import incumbent as largest_mean
 from tuner.study import (

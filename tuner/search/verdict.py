@@ -14,8 +14,8 @@ from optuna.trial import TrialState
 from tuner import probe
 from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import NO_READING, OK, PRUNED
+from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import MemoryRise
-from tuner.search.resource_model import Frontier, out_of_memory
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
 

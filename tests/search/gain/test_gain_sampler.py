@@ -14,10 +14,10 @@ from tests_space import USUAL
 from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
 from tuner.search.choosing import History, Starts, one_start
+from tuner.search.frontier import Frontier
 from tuner.search.gain import chooser
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
-from tuner.search.resource_model import Frontier
 from tuner.search.trials import distribution, suggest, typed_trial
 from tuner.study.space import PATIENCE, Config, Parameter, Space
 

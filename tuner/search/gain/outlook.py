@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
+from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain import surrogate
 from tuner.search.gain.expected_gain import Goal, chance_below
 from tuner.search.gain.pool import Codes, Levels, Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors
-from tuner.search.resource_model import HOST_MEMORY, Floats, Prediction, ResourceModel, fitted_after_siblings
+from tuner.search.resource_model import Floats, Prediction, ResourceModel, fitted_after_siblings
 from tuner.search.trials import Observed
 from tuner.study import Config, ProbeSpec, Value
 

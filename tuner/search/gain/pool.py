@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import StudyError
-from tuner.search.resource_model import Floats, is_number
+from tuner.search.frontier import is_number
+from tuner.search.resource_model import Floats
 from tuner.study import Config, Parameter, Space, Value, allow_all, config_digest, ladder_of, value_text
 
 Codes = NDArray[np.intp]
