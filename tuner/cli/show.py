@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.cli import options
-from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
+from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.hints import command_of_best, lines_by_case, notes_beside_table, script_of_best
 from tuner.cli.options import RUNS, Runs, Storage, Study, open_console, open_shown, print_written
 from tuner.drafting.outcome import best_folder, typed_line
@@ -22,6 +22,7 @@ from tuner.export import (
     connect,
     export_study,
     findings,
+    front_rows,
     merged_lines,
     reading,
     relative_to_cwd,

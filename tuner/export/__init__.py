@@ -11,9 +11,9 @@ from tuner.export.findings import (
 )
 from tuner.export.gain_in_words import Headline, in_a_cell, in_a_headline, session_note
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unknown_gain, unmeasured, whole_training
+from tuner.export.speed_gain import BestGain, doubts, gain, times_default, unknown_gain, unmeasured, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
-from tuner.export.tables import Row, front_row, ladder_of_study, method_summary, race_row, safe_rung
+from tuner.export.tables import Row, front_rows, ladder_of_study, method_summary, race_row, safe_rung
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,

@@ -13,7 +13,9 @@ from statistics import fmean
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
 from tuner.probe import WITHOUT_PAUSE, Quantity, duration, of_known
-from tuner.search.standing import SURE, Standing, least_times
+from tuner.records.trial import PRUNED
+from tuner.search.standing import SURE, Standing, least_times, why_incomparable
+from tuner.study import launched
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,17 +106,24 @@ def gain(view: CaseView, baseline: Standing | None = None) -> BestGain | None:
     )
 
 
-def speed_in_defaults(view: CaseView, config: Standing) -> str:
-    """Return how many times as many samples/s a config makes as the default of its rung, with the error, as text.
+def times_default(view: CaseView, config: Standing) -> Quantity | None:
+    """Return how many times as many samples/s a config makes as the default config of its rung.
 
-    Empty where that is unknown; see `CaseView.vs_default`.
+    None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all probes
+    of the default, the mean of the speeds until then counts, without an error.
     """
-    times, pair = view.vs_default(config), view.pair_with_default(config)
-    if times is None:
-        return ""
-    is_default = pair is not None and pair.config.launch_key == pair.best.launch_key  # it is once as fast as itself
-    ratio = None if pair is None or is_default else _speed_ratio(pair.best, pair.config, is_speed=False)
-    return with_error(times, ratio and ratio.error, 2)
+    default = launched(view.default_for(config.config))
+    if measured := next((standing for standing in view.configs if standing.config == default), None):
+        pair = None if why_incomparable(measured.trials, config.trials) else view.comparable_pair(measured, config)
+        ratio = pair and _speed_ratio(pair.best, pair.config, is_speed=False)
+        is_default = measured.launch_key == config.launch_key  # it is once as fast as itself
+        return Quantity(ratio.value) if ratio and is_default else ratio
+    pruned = [trial for trial in view.ended if launched(trial.config) == default and trial.status == PRUNED]
+    # The newest of these decides which readings are compared: those of sessions, or of the plain command.
+    is_warm = bool(pruned) and pruned[-1].warm
+    alike = config if config.is_warm == is_warm else view.warm_standings.get(config.launch_key)
+    speed = of_known(fmean, (trial.samples_per_s for trial in pruned if trial.warm == is_warm))
+    return Quantity(alike.samples_per_s / speed) if alike and alike.samples_per_s and speed else None
 
 
 def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain, least_gain, unmeasured
+from tuner.export.speed_gain import BestGain, gain, least_gain, times_default, unmeasured
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing
@@ -161,7 +161,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         return None
     # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
-    times = None
+    vs_default, times = times_default(case, standing), None
     if pair and pair.config.samples_per_s and pair.best.samples_per_s:
         times = pair.config.samples_per_s / pair.best.samples_per_s
     return ConfigRow(
@@ -171,7 +171,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         readings=standing.readings,
         config=standing.config,
         samples_per_s=standing.samples_per_s,
-        vs_default=case.vs_default(standing),
+        vs_default=vs_default and vs_default.value,
         changes_learning=case.changes_learning(standing.config),
         measured="warm" if standing.is_warm else "cold",
         times=times,
