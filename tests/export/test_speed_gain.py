@@ -48,9 +48,9 @@ def test_two_standard_errors_hold_the_truth_if_all_readings_are_disturbed_alike(
             )
             for number, (config, truth) in enumerate([("own", 100.0), ("best", 1000.0)] * readings)
         ]
-        own, best = all_measured(trials)
-        view = CaseView(name="walk", record=CaseRecord(objective=SAMPLES_PER_S), trials=trials)
-        gained = gain(view, own)
+        _, best = all_measured(trials)
+        record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"},))
+        gained = gain(CaseView(name="walk", record=record, trials=trials))
         assert gained
         assert gained.times
         assert gained.error
@@ -86,7 +86,7 @@ def test_a_large_gain_beside_busy_programs_is_told_by_its_lower_bound(
     of_best = replace(of_best, probe=replace(of_best.probe, change=change))
     record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"},), trainer={"name": "command"})
     view = CaseView(name="walk", record=record, trials=[measured(0, "own", *own), of_best])
-    row, doubt = summary(view), next(doubts(view, view.default))
+    row, doubt = summary(view), next(doubts(view))
     assert row.gain is None
     assert row.least_gain == least
     assert in_a_cell(row) == (f"at least {least} times as fast" if least else "unknown")
@@ -100,3 +100,11 @@ def test_the_lower_bound_is_of_the_speed_that_the_study_compares(objective: str,
     trials[1] = replace(trials[1], probe=replace(trials[1].probe, samples_per_s=300.0, samples_per_s_se=4.5))
     record = CaseRecord(objective=objective, defaults=({"x": "own"},), trainer={"name": "command"})
     assert summary(CaseView(name="walk", record=record, trials=trials)).least_gain == least
+
+
+def test_a_typed_command_is_the_default_though_another_default_was_measured_before() -> None:
+    trials = [measured(number, config, 100.0, 0.0) for number, config in enumerate(("rung", "own"))]
+    record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"}, {"x": "rung"}), trainer={"name": "command"})
+    default = CaseView(name="walk", record=record, trials=trials).default
+    assert default
+    assert default.config == {"x": "own"}

@@ -55,7 +55,8 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
-    baseline = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
+    is_own_measured = view.default is not None and view.default.launch_key == launch_digest(own_values)
+    baseline = view.default if is_own_measured else None
     own_line = f"your command: {_speed(baseline, view)}{_share_of_peak_in_words(baseline)}"
     # the command stays as it is: its own config is the best, speeds are unknown, or it was faster before it failed
     is_own_best = baseline is not None and baseline.launch_key == best.launch_key
@@ -66,7 +67,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
         doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(baseline, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
-    gained = export.gain(view, baseline) if baseline else None
+    gained = export.gain(view) if baseline else None
     changes = _changed_values(bench, trainer, view, own_values)
     learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
     kept = "a step is the same" if learns_otherwise else "the same training"
@@ -74,11 +75,12 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     to_copy = _make_line_to_copy(bench, view, command)
     faster = f", {gained.factor} as many{gained.over}" if gained and gained.times else ""
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{faster}"
-    unknown = list(export.unknown_gain(view, baseline))
+    unknown = list(export.unknown_gain(view)) if baseline else []
     # what was disturbed or not seen must not hide another doubt
-    unseen_count = len(list(export.unmeasured(baseline, best))) if baseline else 0
-    shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, baseline), shown_count)]
+    disturbed = [why for why in (view.loaded_text, view.slowing_text) if why]
+    shown_count = max(1, len(list(export.unmeasured(view)))) + len(disturbed)
+    doubts = islice(export.doubts(view), shown_count) if baseline else disturbed
+    doubt = [] if unknown else [f"  not sure: {why}" for why in doubts]
     lines = (*unknown, own_line, best_line, *changes, *learning, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 

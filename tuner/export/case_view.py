@@ -215,8 +215,8 @@ class CaseView:
 
         Of a typed command it is always the first default: the user's own values.
         """
-        defaults = {launch_digest(config) for config in self.record.defaults}
-        measured = [standing for standing in self.configs if standing.launch_key in defaults]
+        by_key = {standing.launch_key: standing for standing in self.configs}
+        measured = [by_key[key] for key in map(launch_digest, self.record.defaults) if key in by_key]
         best_rung = self.rung(self.best.config) if self.best else None
         if not measured or not best_rung or self.record.trainer_name == "command":
             return next(iter(measured), None)

@@ -122,7 +122,6 @@ def summary(case: CaseView) -> CaseSummary:
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     gained = gain(case)
-    not_seen = unmeasured(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
     successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
@@ -141,12 +140,12 @@ def summary(case: CaseView) -> CaseSummary:
         default=_row(case, case.default),
         default_name=case.default_name,
         gain=gained,
-        least_gain=least_gain(case, case.default),
+        least_gain=least_gain(case),
         faster=_row(case, case.rival),
         fastest=_row(case, case.faster_than_busiest),
         race=case.race_with_faster,
         stopped=case.stopped,
-        doubts=(*case.doubts, *not_seen),
+        doubts=(*case.doubts, *(unmeasured(case) if gained else ())),
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
         probe_s=case.probe_s,
