@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.export.case_view import CaseView
-from tuner.export.gain_in_words import in_a_cell
+from tuner.export.gain_in_words import gain_text
 from tuner.export.speed_gain import doubts, gain
 from tuner.export.summary import summary
 from tuner.probe.metrics import SAMPLES_PER_S
@@ -89,7 +89,7 @@ def test_a_large_gain_beside_busy_programs_is_told_by_its_lower_bound(
     row, doubt = summary(view), next(doubts(view))
     assert row.gain is None
     assert row.least_gain == least
-    assert in_a_cell(row) == (f"at least {least} times as fast" if least else "unknown")
+    assert gain_text(row) == (f"at least {least} times as fast" if least else "unknown")
     told = f"; the best is probably at least {least} times as fast: " if least else ": "
     assert doubt.startswith(f"the gain is unknown{told}")
 

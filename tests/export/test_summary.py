@@ -14,7 +14,7 @@ from tuner.count import TrainingCounts
 from tuner.count.signature import Shares
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseView
-from tuner.export.findings import Sureness, Topic, beside_table, findings, result
+from tuner.export.findings import Sureness, Topic, beside_table, findings, result_finding
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import CaseSummary, ConfigRow, summary
 from tuner.probe import Change
@@ -207,7 +207,7 @@ def test_the_best_is_compared_with_configs_that_were_measured_in_the_same_way(da
     assert row.fastest == row.default
     assert row.gain is not None
     assert (row.gain.before, row.gain.after, row.gain.times, row.gain.in_sessions) == (32.4, 39.5, 0.2, True)
-    assert "7.1 percentage points above" in str(result(row))
+    assert "7.1 percentage points above" in str(result_finding(row))
 
 
 def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they_did_not(
@@ -220,7 +220,7 @@ def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they
     (row,) = StudyReader(connect(database.url), "pi_plus").rows
     assert row.best is not None
     assert (row.best.trial, row.best.vs_default, row.faster, row.gain) == (1, None, None, None)
-    assert "points" not in str(result(row))
+    assert "points" not in str(result_finding(row))
 
 
 def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
@@ -238,7 +238,7 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
     assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)
     said = " ".join(map(str, beside_table(row)))
     assert "iteration 100" in said
-    assert "cannot be compared with the best" in str(result(row))
+    assert "cannot be compared with the best" in str(result_finding(row))
 
 
 PAUSE = "an epoch's end costs 9 s; the numbers are those without it"

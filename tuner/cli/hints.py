@@ -110,7 +110,7 @@ def lines_by_case(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield from merged_lines(pair for pair in texts if len(cases_of[pair[1]]) > 1)
 
 
-def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
+def lines_at_end(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield the lines below the table at a search's end: why cases have no best, the bound of a single case, one doubt.
 
     The doubt is the most important reason why a result may be wrong or not the best possible; see `Topic`.
@@ -226,7 +226,7 @@ def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
     return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
-def script_of_best(
+def line_about_script(
     study: str, *, devices: str | None, storage: str | None, runs: Path, requested: str | None = None
 ) -> str:
     """Return a line that says which command prints the best config of a study.

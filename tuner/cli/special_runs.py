@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tuner import export
 from tuner.cli import options, work
-from tuner.cli.case_tables import print_tables, summary_table
+from tuner.cli.screen import print_tables, summary_table
 from tuner.cli.show import open_reader
 from tuner.errors import EmptyStoreError, StoreError
 from tuner.export.recorded_table import Table as RecordedTable
@@ -30,8 +30,7 @@ from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.events import out_of_time
 from tuner.running.job import RECOVER, Budget, Workbench, chosen_cases, open_workbench, within_budget
-from tuner.running.loop import optimize
-from tuner.running.recording import plan_recording, record_cases, recording_bench
+from tuner.running.loop import optimize, plan_recording, record_cases, recording_bench
 from tuner.store.races import RaceRuns
 from tuner.study import MOST_HOURS, Case, Config, grouped, ladder_of, literal_word
 from tuner.tools.racing import Entrant, Place, Race, Round, entrants, rounds, verdict
@@ -71,7 +70,7 @@ def record(
     export.prepare_results(search_bench.folder.parent)
     export.prepare_folder(folder)
     write = partial(export_tables, url, bench.stored_name, folder)
-    with work.at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
+    with work.job_on_console(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = work.with_stored_rungs(bench, url)  # of an earlier call, so that no small probes are needed
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within_budget(job, budget), bench=bench), recordings)
@@ -88,7 +87,7 @@ def record(
     for planned in (case.planned for case in recorded_cases):
         console.print(recording_line(planned.case, planned.configs, tables.get(planned.case.name)))
     options.print_written(console, paths)
-    work.conclude(outcomes, interrupted=interrupted)
+    work.exit_by_outcomes(outcomes, interrupted=interrupted)
 
 
 def recover(
@@ -107,12 +106,12 @@ def recover(
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, bench.folder)
     show = partial(_show_recovered, console, bench, url)
-    with work.at_work(console, bench, chosen, url, show=show) as job:
+    with work.job_on_console(console, bench, chosen, url, show=show) as job:
         outcomes = optimize(replace(job, purpose=RECOVER), chosen)
         interrupted = job.interrupted()
     if not outcomes:
         raise typer.Exit(work.EXIT_INTERRUPTED)
-    work.conclude(outcomes, show(), interrupted=interrupted)
+    work.exit_by_outcomes(outcomes, show(), interrupted=interrupted)
 
 
 def _show_recovered(console: Console, bench: Workbench, url: str) -> list[export.CaseSummary]:
@@ -195,7 +194,7 @@ def soak(
     else:
         chosen = _cases_to_soak(console, chosen, url, bench, study)
     purpose = soak_purpose(bench, minutes, training, named)
-    with work.at_work(console, bench, chosen, url) as job:
+    with work.job_on_console(console, bench, chosen, url) as job:
         outcomes = optimize(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
     if not outcomes:
@@ -205,7 +204,7 @@ def soak(
         for line in verdicts(view, training):
             console.print(line)
     options.print_written(console, export.export_study(url, bench.spec.name, bench.folder))
-    work.conclude(outcomes, reader.rows, interrupted=interrupted)
+    work.exit_by_outcomes(outcomes, reader.rows, interrupted=interrupted)
 
 
 def _cases_to_soak(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
@@ -263,7 +262,7 @@ def failed(
     if not settings and (view is None or view.best is None):
         raise StoreError(export.no_best(case.name))
     config = _best_with(bench, case, url, settings or [])
-    with work.at_work(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
+    with work.job_on_console(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
         optimize(job_of_failure(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
@@ -312,7 +311,7 @@ def race(
     if dry_run:
         return
     budget = Budget(MonotonicClock(), hours)
-    with work.at_work(console, bench, [chosen], url) as job:
+    with work.job_on_console(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         waiting_job = waiting_for_workers(within_budget(job, budget))
         racing = Race(
@@ -329,7 +328,7 @@ def race(
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")
         raise typer.Exit(work.EXIT_INTERRUPTED)
-    if not any(place.mean for place in places):  # no run has told a score
+    if not any(place.mean for place in places):  # no run has reported a score
         raise typer.Exit(work.EXIT_WITHOUT_BEST)
 
 
@@ -340,9 +339,9 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
         yield f"{entrant.differing}: {entrant.why}{measured}"
     if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {export.in_words(shared)}"
-    for number, turn in enumerate(rounds, start=1):
-        seeds = number_of(len(turn.seeds), "seed")
-        yield f"round {number}: {turn.configs} configs with {seeds}, {turn.seconds:.0f} s each"
+    for number, race_round in enumerate(rounds, start=1):
+        seeds = number_of(len(race_round.seeds), "seed")
+        yield f"round {number}: {race_round.configs} configs with {seeds}, {race_round.seconds:.0f} s each"
 
 
 def _table(places: Sequence[Place]) -> Table:
@@ -378,7 +377,7 @@ def verify(
     options.need_own_study(study, storage, runs)
     what = "a verification"
     bench, chosen, url, view = work.searched_case(study, cases, what, devices=devices, storage=storage, runs=runs)
-    with work.at_work(console, bench, [chosen], url) as job:
+    with work.job_on_console(console, bench, [chosen], url) as job:
         verification = Verification(job, chosen, view, Budget(MonotonicClock(), minutes / 60.0), console.print)
         for line in changed_settings(view, bench.identity_for(chosen)):
             console.print(line)

@@ -95,7 +95,8 @@ def searched_case(
 ) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
-    Raises StudyError as `one_case` does, with `work` in its message, and where the case was not searched yet.
+    Raises StudyError where `cases` name several cases, as the command's `work` is about one, and where the case was not
+    searched yet.
     """
     bench = open_workbench(study, devices=devices, runs=runs)
     case, url = one_case(bench, cases, work), database_url(storage, bench.folder)
@@ -194,7 +195,7 @@ EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def at_work(
+def job_on_console(
     console: Console,
     bench: Workbench,
     cases: Sequence[Case],
@@ -253,7 +254,7 @@ def at_work(
         raise
 
 
-def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
+def exit_by_outcomes(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
     """End the command with the exit code that its outcomes call for; return where that is 0.
 
     It is 130 after Ctrl-C, 2 where a case stopped early, and 1 for a search without a best config in any of its cases.

@@ -35,7 +35,7 @@ class Rapl:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        """Find the counters. `root`: the folder in which `sys` lies."""
+        """Find the counters of the processors' energy. `root`: the folder in which `sys` lies."""
         self._counters: list[_Counter] = []
         for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")):
             # a whole package, rather than a part of one or the whole machine
@@ -282,7 +282,7 @@ class ProcessTree:
     """A root process and all processes below it, as of the last search, and which of them are ranks."""
 
     def __init__(self, root: psutil.Process | None, count: int) -> None:
-        """`root`: None for a tree without processes. `count`: the number of ranks."""
+        """Follow the processes at and below `root`; None for no process. `count`: the number of ranks."""
         self._processes: dict[int, psutil.Process] = {}
         """The processes by pid."""
         self._root = root
@@ -359,7 +359,9 @@ class OtherPrograms:
         busy_s: Callable[[], float] | None = None,
         team: psutil.Process | None = None,
     ) -> None:
-        """Prepare to measure. No share is known where this process may use only some of the machine's processors.
+        """Measure how busy all other programs are.
+
+        No share is known where this process may use only some of the machine's processors.
 
         Args:
             cores: the processors of the machine; None asks the system.
@@ -454,7 +456,7 @@ class Delays:
     """Measures how long other programs make the ranks of a training wait for a processor."""
 
     def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
-        """Begin before the first measurement. `read` returns the times of a process's threads."""
+        """Measure the ranks' waits for a processor. `read` returns the times of a process's threads."""
         self._read = read
         self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
         """When threads were read last, and their times then, by process."""
@@ -533,7 +535,7 @@ class CpuSource:
         read_threads: Callable[[int], Mapping[str, ThreadTimes]] = thread_times,
         rapl: Rapl | None = None,
     ) -> None:
-        """Prepare to measure ranks.
+        """Measure the ranks of a training on the CPU.
 
         Args:
             ranks: The number of ranks.

@@ -169,7 +169,7 @@ class GpmReader:
     """Field of `DeviceSample` → GPM's metric, in percent of the card's maximum."""
 
     def __init__(self, handle: Any, nvml: ModuleType) -> None:
-        """Prepare to measure the card with this handle; `nvml` is NVML's library."""
+        """Measure how busy the card with this handle is; `nvml` is NVML's library."""
         self._handle, self._nvml = handle, nvml
         self._samples: list[Any] = []
         """NVML's samples at the start and at the end of an interval."""

@@ -38,7 +38,7 @@ class Link:
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
     """Return how every pair of NVIDIA GPUs is connected, as the driver reports it. Without two GPUs there are no pairs.
 
-    Raises DeviceError when a card does not answer.
+    `connect` starts NVIDIA's driver. Raises DeviceError when a card does not answer.
     """
     uuids = {position: device.uuid for position, device in enumerate(devices) if device.uuid and device.maker == NVIDIA}
     if len(uuids) < 2:
@@ -164,7 +164,8 @@ def _visible_cards(
 ) -> Iterator[VisibleCards]:
     """Yield the cards of each maker whose driver is on this machine, in the order of CUDA or ROCm.
 
-    For each other maker, a message about the missing driver is appended to `missing_drivers`.
+    `connect` and `connect_amd` start a maker's driver, and `cuda_order` returns the cards that CUDA shows. For a maker
+    without a driver, a message about it is appended to `missing_drivers`.
     """
     try:
         nvml = connect()
@@ -186,7 +187,10 @@ def without_cards(connect: Connect) -> list[str]:
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
-    """Return how many visible NVIDIA cards a study with the devices `auto:CARDS` does not use; 0 for other devices."""
+    """Return how many visible NVIDIA cards a study with the devices `auto:CARDS` does not use; 0 for other devices.
+
+    `connect` starts NVIDIA's driver, and `cuda_order` returns the cards that CUDA shows.
+    """
     if not spec.startswith("auto:"):
         return 0
     wanted = int(spec.removeprefix("auto:"))
@@ -256,7 +260,10 @@ def launch_variables(
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:
-    """Return facts about the kind of machine, for the results. No fact identifies this particular machine."""
+    """Return facts about the kind of machine, for the results. No fact identifies this particular machine.
+
+    `connect` starts NVIDIA's driver, which is asked for its version.
+    """
     models = Counter(device.model for device in source.devices if device.is_gpu)
     facts = {"gpus": ", ".join(f"{count} x {model}" for model, count in models.items())} if models else {}
     if models:

@@ -51,7 +51,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     """Return what `outcome_of` returns, without its line about configs that failed."""
     best, trainer = view.best, bench.trainer
     if best is None:
-        return CommandOutcome((str(export.result(export.summary(view))),))
+        return CommandOutcome((str(export.result_finding(export.summary(view))),))
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
@@ -119,7 +119,9 @@ def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequenc
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    for name, text in trainer.copies(best, len(bench.devices)).items():  # configuration files with the best values
+    for name, text in trainer.changed_files(
+        best, len(bench.devices)
+    ).items():  # configuration files with the best values
         copy = trainer.folder / copy_name(Path(name), out_dir)
         copy.write_text(text, encoding="utf-8")
         lines.append(f"wrote {copy}, which is {name} with these values")
@@ -159,7 +161,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     values = trainer.with_computed(config, ranks)
     with reserved_port() as port:  # a port that is free now: a person starts the line later
         slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
-    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config, ranks)}
+    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.changed_files(config, ranks)}
     facts = trainer.values(case, config, slot)
     path_folder = program_folder(bench.spec.trainer.python)
     program = shutil.which(typed_command(command).words[0])

@@ -140,7 +140,7 @@ class CaseView:
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
         pair = self.comparable_pair(self.fastest)
-        is_rival = pair is not None and find_rival(pair.best, [pair.config]) is not None
+        is_rival = pair is not None and find_rival(pair.second, [pair.first]) is not None
         return self.fastest if is_rival else None
 
     @cached_property
@@ -155,7 +155,7 @@ class CaseView:
         if first is None or self.best is None or first.launch_key == self.best.launch_key:
             return None
         pair = self.comparable_pair(first)
-        is_faster = pair is not None and (pair.config.samples_per_s or 0.0) > (pair.best.samples_per_s or 0.0)
+        is_faster = pair is not None and (pair.first.samples_per_s or 0.0) > (pair.second.samples_per_s or 0.0)
         return first if is_faster else None
 
     @property
@@ -184,20 +184,20 @@ class CaseView:
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "ComparablePair | None":
-        """Return a config and the best, both measured in the same way: by the plain command, or in sessions.
+    def comparable_pair(self, first: Standing, second: Standing | None = None) -> "ComparablePair | None":
+        """Return two configs as they were measured in the same way: by the plain command, or in sessions.
 
-        The two ways may measure other values of the same config, so values of both ways cannot be compared. `best`: the
-        config to compare with; by default the best of the case. None where no way has measured both.
+        The two ways may measure other values of the same config, so values of both ways cannot be compared. `second`:
+        the best of the case, unless another config is given. None where no way has measured both.
         """
-        best = best or self.best
-        if best is None:
+        second = second or self.best
+        if second is None:
             return None
-        if standing.is_warm == best.is_warm:
-            return ComparablePair(standing, best)
+        if first.is_warm == second.is_warm:
+            return ComparablePair(first, second)
         # the plain command has measured only one of them; sessions may have measured both
-        warm, warm_best = self.warm_standings.get(standing.launch_key), self.warm_standings.get(best.launch_key)
-        return ComparablePair(warm, warm_best) if warm and warm_best else None
+        warm, warm_second = self.warm_standings.get(first.launch_key), self.warm_standings.get(second.launch_key)
+        return ComparablePair(warm, warm_second) if warm and warm_second else None
 
     @cached_property
     def warm_standings(self) -> Standings:
@@ -334,7 +334,7 @@ class CaseView:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`.
 
         But if the set-up is at fault for the newest failure, that is the status, for it stopped the case. If it is not,
-        earlier failures by its fault do not count: a person has mended the set-up since.
+        earlier failures by its fault do not count: a person has repaired the set-up since.
         """
         if self.best:
             return OK
@@ -373,10 +373,10 @@ class CaseView:
 
 
 class ComparablePair(NamedTuple):
-    """A config and the one to compare it with, mostly the best, both measured in the same way."""
+    """Two configs, measured in the same way."""
 
-    config: Standing
-    best: Standing
+    first: Standing
+    second: Standing
 
 
 def _late_slowing(trial: TrialRecord) -> int | None:

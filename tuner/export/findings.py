@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tuner.export.bound import advice
 from tuner.export.case_view import NO_TRIALS, CaseView
-from tuner.export.gain_in_words import in_a_sentence, session_note
+from tuner.export.gain_in_words import gain_clause, session_note
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import in_words, merged_lines, relative_to_cwd, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
@@ -63,7 +63,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     limit = f"{row.bound}: {advice(row.bound, row.profile)}" if row.bound and row.profile else ""
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
-        result(row),
+        result_finding(row),
         *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_findings_on_choice(row),
         *_findings_on_faster(row),
@@ -84,7 +84,7 @@ def beside_table(row: CaseSummary) -> list[CaseFinding]:
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
-def result(row: CaseSummary) -> CaseFinding:
+def result_finding(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:
@@ -93,7 +93,7 @@ def result(row: CaseSummary) -> CaseFinding:
         what = "no config that ran is eligible as best" if row.ok else "no config has run"
         return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_remedies(row)))
     value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
-    text = f"the best reaches {value}{in_a_sentence(row, best)}"
+    text = f"the best reaches {value}{gain_clause(row, best)}"
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return CaseFinding(topic=Topic.RESULT, text=text)

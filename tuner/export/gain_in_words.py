@@ -15,7 +15,7 @@ PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
 """The objectives in percent → how a headline names them."""
 
 
-def in_a_sentence(row: CaseSummary, best: ConfigRow) -> str:
+def gain_clause(row: CaseSummary, best: ConfigRow) -> str:
     """Return the end of a sentence about the best: by how much it beats the default, or why that is unknown."""
     default, gain, name = row.default, row.gain, row.default_name
     if default is None:
@@ -40,7 +40,7 @@ def in_a_sentence(row: CaseSummary, best: ConfigRow) -> str:
     return f"{text}, as sessions have measured both: {gain.values}" if text and gain.in_sessions else text
 
 
-def in_a_cell(row: CaseSummary) -> str:
+def gain_text(row: CaseSummary) -> str:
     """Return in a few words how much the best gains over the default; empty where there is no default."""
     if row.best is None or row.default is None:
         return ""
@@ -65,7 +65,7 @@ class Headline(NamedTuple):
     below: str
 
 
-def in_a_headline(objective: str, gain: BestGain, name: str) -> Headline:
+def gain_headline(objective: str, gain: BestGain, name: str) -> Headline:
     """Return a gain in large type, and the sentence below it, without capital; `name` is that of the default.
 
     Of an objective that is no speed, both values are shown, or the difference where only sessions measured both.

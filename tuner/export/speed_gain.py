@@ -84,21 +84,21 @@ def gain(view: CaseView) -> BestGain | None:
     pair = view.comparable_pair(baseline)  # both by the plain command, or both in sessions
     if pair is None:
         return None
-    of_steps = _speed_ratio(pair.best, pair.config, is_speed=view.objective in SPEEDS)
+    of_steps = _speed_ratio(pair.second, baseline=pair.first, is_speed=view.objective in SPEEDS)
     overall = None
-    before, after = _step_share(pair.config), _step_share(pair.best)
+    before, after = _step_share(pair.first), _step_share(pair.second)
     if of_steps and before and after:  # a share of 0.5 halves the speed over the whole training
         overall = of_steps.times(after / before)
     times = overall or of_steps
     return BestGain(
-        before=pair.config.value,
-        before_error=pair.config.widened_error,
-        after=pair.best.value,
-        after_error=pair.best.widened_error,
+        before=pair.first.value,
+        before_error=pair.first.widened_error,
+        after=pair.second.value,
+        after_error=pair.second.widened_error,
         times=times and times.value,
         error=times and times.error,
         overall=overall is not None,
-        in_sessions=pair.best.is_warm and not best.is_warm,
+        in_sessions=pair.second.is_warm and not best.is_warm,
         may_be_slower_later=_saw_first_pass_alone(baseline, best) and _is_as_fast_without_waits(baseline, best),
     )
 
@@ -112,7 +112,7 @@ def times_default(view: CaseView, config: Standing) -> Quantity | None:
     default = launched(view.default_for(config.config))
     if measured := next((standing for standing in view.configs if standing.config == default), None):
         pair = None if why_incomparable(measured.trials, config.trials) else view.comparable_pair(measured, config)
-        ratio = pair and _speed_ratio(pair.best, pair.config, is_speed=False)
+        ratio = pair and _speed_ratio(pair.second, baseline=pair.first, is_speed=False)
         is_default = measured.launch_key == config.launch_key  # it is once as fast as itself
         return Quantity(ratio.value) if ratio and is_default else ratio
     pruned = [trial for trial in view.ended if launched(trial.config) == default and trial.status == PRUNED]
@@ -123,18 +123,18 @@ def times_default(view: CaseView, config: Standing) -> Quantity | None:
     return Quantity(alike.samples_per_s / speed) if alike and alike.samples_per_s and speed else None
 
 
-def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:
-    """Return how many times as fast as `baseline` the best is, pauses left out; None where a speed is unknown.
+def _speed_ratio(config: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:
+    """Return how many times as fast as `baseline` a config is, pauses left out; None where a speed is unknown.
 
     The error assumes independent errors of the two. A config that ran once does not show how much its runs differ: it
     is taken to scatter as much as the other config, if that ran several times. `_disturbance` adds other programs.
 
     Args:
-        best: The best config.
+        config: The config.
         baseline: The config with which it is compared.
         is_speed: Whether the first objective is the speed to compare; otherwise it is samples/s.
     """
-    speed, error = (best.value, best.error) if is_speed else (best.samples_per_s, best.speed_error)
+    speed, error = (config.value, config.error) if is_speed else (config.samples_per_s, config.speed_error)
     base_speed, base_error = (
         (baseline.value, baseline.error) if is_speed else (baseline.samples_per_s, baseline.speed_error)
     )
@@ -143,19 +143,19 @@ def _speed_ratio(best: Standing, baseline: Standing, *, is_speed: bool) -> Quant
     times = speed / base_speed
     if error is None or base_error is None:
         return Quantity(times)
-    relative_errors = ((error / speed, best.readings), (base_error / base_speed, baseline.readings))
+    relative_errors = ((error / speed, config.readings), (base_error / base_speed, baseline.readings))
     # the mean of n runs has the scatter of one run, divided by √n, as its error
     run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
     relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
-    return Quantity(times, times * hypot(*relative, _disturbance(best.possible_loss, baseline.possible_loss)))
+    return Quantity(times, times * hypot(*relative, _disturbance(config.possible_loss, baseline.possible_loss)))
 
 
 def _disturbance(loss: float, base_loss: float) -> float:
     """Return the relative standard error of a ratio of speeds that other programs may have made too small.
 
-    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `widened`. The factor of
-    one config says nothing of the other's, because waits may cost a training much or nothing. So the error has the
-    standard deviation of each factor, relative to its mean, and the ratio of the two means.
+    Without them, each speed may be up to `1 + loss` times as large, with the probabilities of `error_with_disturbance`.
+    The factor of one config says nothing of the other's, because waits may cost a training much or nothing. So the
+    error has the standard deviation of each factor, relative to its mean, and the ratio of the two means.
     """
     means = 1.0 + loss * 2.0 / 3.0, 1.0 + base_loss * 2.0 / 3.0
     scatter = (most / sqrt(18.0) / mean for most, mean in zip((loss, base_loss), means, strict=True))
@@ -232,8 +232,8 @@ def unmeasured(view: CaseView) -> Iterator[str]:
 
 def _saw_first_pass_alone(baseline: Standing, best: Standing) -> bool:
     """Return whether `baseline` waits for data and was measured in its first pass alone, and the best also later."""
-    is_worth_a_doubt = _data_share(baseline) > 0.02  # chosen
-    return is_worth_a_doubt and _passes(baseline) == 0 and bool(_passes(best))
+    waits_for_data = _data_share(baseline) > 0.02  # chosen
+    return waits_for_data and _passes(baseline) == 0 and bool(_passes(best))
 
 
 def _is_as_fast_without_waits(baseline: Standing, best: Standing) -> bool:

@@ -161,8 +161,8 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
     vs_default, times = times_default(case, standing), None
-    if pair and pair.config.samples_per_s and pair.best.samples_per_s:
-        times = pair.config.samples_per_s / pair.best.samples_per_s
+    if pair and pair.first.samples_per_s and pair.second.samples_per_s:
+        times = pair.first.samples_per_s / pair.second.samples_per_s
     return ConfigRow(
         trial=standing.trial,
         value=standing.value,
@@ -174,5 +174,5 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         changes_learning=case.changes_learning(standing.config),
         measured="warm" if standing.is_warm else "cold",
         times=times,
-        beside_best=(pair.config.value, pair.best.value) if pair else None,
+        beside_best=(pair.first.value, pair.second.value) if pair else None,
     )

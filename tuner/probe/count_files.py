@@ -63,7 +63,7 @@ class MergedCounts:
     """Merges what the processes of one probe have counted into messages about the training as a whole."""
 
     def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
-        """Begin without any counts. `new_lines`: returns the lines since its last call."""
+        """Merge the counts of one probe's processes. `new_lines`: returns the lines since its last call."""
         self._new_lines = new_lines
         self._merger = Merger()
         self._is_foreign = False

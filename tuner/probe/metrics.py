@@ -159,7 +159,7 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
     return numbers
 
 
-def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
+def without_rough_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
     """Return a result with a note in place of its samples/s if their standard error is above a tenth of them.
 
     Args:

@@ -122,7 +122,7 @@ class View:
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, means: ProtectionMeans) -> None:
-        """Prepare a view of some folders. Raises OSError if the machine allows none.
+        """Make a private view of some folders. Raises OSError if the machine allows none.
 
         Args:
             folders: The folders.
@@ -161,7 +161,7 @@ class Copies:
     """A command whose files are copied starts as usual."""
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, means: ProtectionMeans) -> None:
-        """Copy the files. Raises OSError if they cannot be copied."""
+        """Copy the person's files, to restore them after the probe. Raises OSError if they cannot be copied."""
         files = dict(_files(folders, out_dir.resolve()))
         left_out = set(_too_large(files, means.most_copied_bytes))
         self._store, self._is_over = Store(means.outside(folders)[0]), Event()

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.evidence import quoted
 from tuner.probe.output import json_object
-from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns, OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
 MOST_ITERATIONS = 2**31 - 1
@@ -93,10 +92,10 @@ class EpochCounter:
     """
 
     def __init__(self) -> None:
-        """Begin before the first count."""
+        """Continue a printed count over epochs."""
         self.epoch_lengths: list[float] = []
         """The counts of the epochs that are over."""
-        self.doubt: str | None = None
+        self.count_problem: str | None = None
         """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
         self._first: float | None = None
         """The lowest first count of an epoch; None before any count."""
@@ -130,7 +129,7 @@ class EpochCounter:
             return None
         if self._starts_again(printed, epoch):
             if epoch is None and not self._is_complete:
-                self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
+                self.count_problem = self.count_problem or f"the count fell from {self._last:.0f} to {printed:.0f}"
             self._begin_epoch(printed)
         self._first = min(self._first, printed)
         self._largest_step = max(self._largest_step, printed - self._last)
@@ -154,7 +153,9 @@ class EpochCounter:
         if end_before != end or printed <= printed_before:
             return False
         if self._is_complete:
-            self.doubt = self.doubt or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
+            self.count_problem = (
+                self.count_problem or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
+            )
             self._begin_epoch(printed)
         elif self._largest_step > 0.0:  # the bar that counts goes on
             return False
@@ -189,7 +190,7 @@ class EpochCounter:
         """
         if epoch is not None and self._epoch is not None:
             return epoch < self._epoch
-        if not self.epoch_lengths or self.doubt is not None:  # in doubt, a length may be wrong
+        if not self.epoch_lengths or self.count_problem is not None:  # a length may be wrong
             return False
         last_length = self.epoch_lengths[-1]
         has_just_begun = self._last < last_length / 2
@@ -273,7 +274,7 @@ class ProgressReader:
     """Words of lines about a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
-        """Begin before the first line, and divide the patterns into those of progress and those of scores."""
+        """Read lines by patterns: those of progress, and those of scores alone."""
         self.patterns = patterns
         score = f"(?P<{SCORE_GROUP}>"
         # a training that diverges prints `nan` and `inf`, too
@@ -294,8 +295,8 @@ class ProgressReader:
         """How well the trained model did last, as `Score` says; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
-        self.doubt: str | None = None
-        """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
+        self.count_problem: str | None = None
+        """Why the samples may be wrong. It stays: after one count that made no sense, later ones may be wrong, too."""
         self.pause: Pause | None = None
         """The pause, such as an evaluation, that lines since the last report are about; None without one."""
         self.counts_inside = False
@@ -328,10 +329,11 @@ class ProgressReader:
         return self._report(fields, line)
 
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
-        """Return the report of a message; None for a message without one.
+        """Return the iteration that a message reports, in the form of `_report`; None if it reports none.
 
-        Counts from inside the training are left out if the trainer has reported an iteration itself: the two counts may
-        differ. With the first count from inside, all that was printed before is forgotten.
+        The trainer sends messages, and so does what counts inside it. The two counts may differ, so counts from inside
+        are left out once the trainer has reported an iteration. The first of them replaces all that was printed before.
+        `line` is the line of the message, with its time.
         """
         begins_anew = False
         if not message.get(COUNTED_INSIDE):
@@ -340,7 +342,7 @@ class ProgressReader:
             if self._trainer_reports:
                 return None
             begins_anew = self.counts_inside = True
-            self.doubt = None
+            self.count_problem = None
             self._highest.clear()
         if self.counts_inside:
             pause = message.get("pause")
@@ -367,7 +369,7 @@ class ProgressReader:
         samples, samples_before = _whole_number(fields.get("samples")), self._highest.get((rank, "samples"), 0)
         if samples is not None and samples < samples_before:
             why = f"`samples` fell from {samples_before:.0f} to {samples}, so it is not the total since the start"
-            self.doubt = self.doubt or why
+            self.count_problem = self.count_problem or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         stamp_s = number(fields.get("t_s"))
         # the end of the iteration by the rank's own clock, unless that time did not grow or lies in the future
@@ -386,10 +388,10 @@ class ProgressReader:
         )
 
     def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
-        """Return the thin part of an iteration: its end, of which a session has done only a share; None without one.
+        """Return the part at an iteration's end of which a session did only a share, to save time; None without one.
 
-        Its message has `thin_by`, the seconds of training that each second of the part stands for. `began_s` and `t_s`
-        are when the iteration began and ended: the part must begin between them.
+        The message has when that part began, and `thin_by`, the seconds of whole work that each of its seconds stands
+        for. `began_s` and `t_s` are when the iteration began and ended: the part must begin between them.
         """
         stamp_s, trained_per_s = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
         if stamp_s is None or trained_per_s is None or trained_per_s <= 1:
@@ -432,8 +434,8 @@ class ProgressReader:
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a printed line with counts over all epochs, where counts start again at each epoch.
 
-        The iteration of a progress bar that does not train becomes None. Doubts and pauses that the fields show are
-        noted. `fields` are those of `_feed_printed`; they are changed.
+        The iteration of a progress bar that does not train becomes None. Pauses that the fields show are noted, and so
+        is a count that makes no sense. `fields`: group of a pattern → its text; they are changed.
         """
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
         bar_name, after = fields.get("name", ""), fields.get("after", "")
@@ -447,10 +449,12 @@ class ProgressReader:
             does_not_train = end is not None and is_of_other_work(bar_name, after)
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
-            if counter.doubt:
-                self.doubt = self.doubt or counter.doubt + ("" if is_iteration else ", where samples are counted")
+            if counter.count_problem:
+                self.count_problem = self.count_problem or counter.count_problem + (
+                    "" if is_iteration else ", where samples are counted"
+                )
             if is_rounded(text):
-                self.doubt = self.doubt or f"a count is rounded, as {text}, so that steps are lost"
+                self.count_problem = self.count_problem or f"a count is rounded, as {text}, so that steps are lost"
             if is_iteration and len(counter.epoch_lengths) > epochs_before:
                 self.pause = Pause("an epoch's end", counter.epoch_lengths[-1])
             elif is_iteration and fields[count] is None:  # the bar may be that of an evaluation

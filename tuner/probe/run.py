@@ -16,9 +16,8 @@ from typing import NamedTuple
 from tuner.count import DIVERGES, has_started
 from tuner.probe import summaries
 from tuner.probe.metrics import spread
-from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.probe_plan import Clock, Launch, Next, ProbePlan, Recorder, RunningTrainer, Stop, ending_after_last
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Clock, Launch, Next, Recorder, RunningTrainer, Stop, ending_after_last
 from tuner.probe.quantities import HOUR_S, Quantity, of_known
 from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
@@ -88,7 +87,7 @@ class _Probe:
     """A probe waits at most this many seconds for a line before it asks again whether to go on."""
 
     def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
-        """Prepare a probe; its time begins now."""
+        """Begin the time of a probe, whose trainer starts later."""
         self._plan = plan
         self._recorder = recorder
         self._clock = clock
@@ -228,9 +227,9 @@ class _Probe:
         if window is None or (window.is_queued and not is_over):
             return blank
         shares = summaries.busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or summaries.doubt(window)
-        speed = None if doubt else summaries.samples_per_s(window)
-        steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
+        count_problem = self._reader.count_problem or summaries.samples_problem(window)
+        speed = None if count_problem else summaries.samples_per_s(window)
+        steps = None if self._reader.count_problem or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
         diverges = self._watch.training is not None and self._watch.training.signature.diverges
@@ -255,7 +254,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=(*summaries.notes(window, shares, devices, doubt), *([DIVERGES] if diverges else [])),
+            notes=(*summaries.notes(window, shares, devices, count_problem), *([DIVERGES] if diverges else [])),
         )
 
     def _without_window(self, total_s: float) -> ProbeResult:

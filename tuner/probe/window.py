@@ -43,7 +43,7 @@ class Marks:
     """
 
     def __init__(self, ranks: int, samples_per_iteration: float | None = None) -> None:
-        """Begin without marks.
+        """Make a mark of each iteration that all ranks have reported.
 
         Args:
             ranks: The number of ranks that must report an iteration.

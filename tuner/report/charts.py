@@ -84,7 +84,7 @@ def objective_title(name: str) -> str:
 _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 
-def curves(case: CaseFacts) -> Picture | None:
+def race_scores(case: CaseFacts) -> Picture | None:
     """Return a picture of the scores of each run of the case's race against the time that the run has trained.
 
     None where no run has reported a score.
@@ -107,12 +107,12 @@ def curves(case: CaseFacts) -> Picture | None:
                     showlegend=number == 0,  # the runs of a config share an entry
                 )
             )
-    caption = f"Each line is a run with a seed of its own. {winner(case) or ''}".strip()
+    caption = f"Each line is a run with a seed of its own. {race_sentence(case) or ''}".strip()
     layout = {"xaxis": axis("seconds of training"), "yaxis": axis("score")}
     return Picture(name="race", title="The race: what is learnt", caption=caption, data=data, layout=layout)
 
 
-def winner(case: CaseFacts) -> str | None:
+def race_sentence(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
     row = race_row(case.view)
     if not row:
@@ -123,7 +123,7 @@ def winner(case: CaseFacts) -> str | None:
     )
 
 
-def choices(case: CaseFacts) -> Picture | None:
+def tradeoff(case: CaseFacts) -> Picture | None:
     """Return a picture of all configs by objective and samples/s, with those that no other beats in both.
 
     None where the objective is a speed itself, so that there is nothing to weigh.
@@ -332,7 +332,7 @@ def over_time(case: CaseFacts) -> Picture | None:
 
 def pictures(case: CaseFacts) -> list[Picture]:
     """Return the pictures of a case, as far as there is something to draw."""
-    drawn = (draw(case) for draw in (history, choices, curves, over_time, along_ladder))
+    drawn = (draw(case) for draw in (history, tradeoff, race_scores, over_time, along_ladder))
     return [picture for picture in drawn if picture]
 
 

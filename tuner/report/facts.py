@@ -228,7 +228,7 @@ def _missing_parts(
         yield "the activity of multiprocessors: these devices do not report it"
 
 
-def result(case: CaseFacts) -> Headline:
+def case_headline(case: CaseFacts) -> Headline:
     """Return the headline of a case in a report: what its best config gains over the default, and its values.
 
     A gain in speed is shown as a factor, and any other gain by the objectives of the default and of the best. Where the
@@ -249,11 +249,11 @@ def result(case: CaseFacts) -> Headline:
     if case.summary.gain is None:
         why = sessions or "; ".join(export.doubts(case.view))
         return Headline(value, paragraph(filter(None, [why, *of_best])))
-    text, below = export.in_a_headline(objective, case.summary.gain, name)
+    text, below = export.gain_headline(objective, case.summary.gain, name)
     return Headline(text, paragraph(filter(None, [below, sessions, *export.unmeasured(case.view), *of_best])))
 
 
-def headline(study: StudyFacts) -> str:
+def study_headline(study: StudyFacts) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many are at their beginning."""
     with_best = sum(case.summary.best is not None for case in study.cases)
     begun, waiting = len(study.cases), study.waiting
@@ -269,7 +269,7 @@ def headline(study: StudyFacts) -> str:
     return f"{text}; {', '.join(without_best)}." if without_best else f"{text}."
 
 
-def explained(study: StudyFacts) -> str:
+def explanation(study: StudyFacts) -> str:
     """Return sentences that explain the words of the first table."""
     meanings = {
         "min_avg_util": "the mean utilisation of the least busy device, in percent",
@@ -292,7 +292,7 @@ def explained(study: StudyFacts) -> str:
     return " ".join(lines)
 
 
-def verdict(case: CaseFacts) -> str:
+def result_sentences(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row = case.summary
     known = export.findings(row)
@@ -320,7 +320,7 @@ def memory(case: CaseFacts) -> str:
     return "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
 
 
-def count(number: float | None) -> str:
+def whole_number(number: float | None) -> str:
     """Return a number without its fraction; empty where it is unknown."""
     return "" if number is None else f"{number:,.0f}"
 

@@ -19,7 +19,7 @@ from tuner.export import EXHAUSTED, CaseView, figure, gain, in_words, with_error
 from tuner.probe import HOUR_S, LOADED, WITHOUT_PAUSE, Blame, Failure, FailureKind, ProbeResult, duration, number_of
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import adapter
-from tuner.records.trial import OK, PRUNED, TrialRecord, possible_loss, widened
+from tuner.records.trial import OK, PRUNED, TrialRecord, error_with_disturbance, possible_loss
 from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
@@ -65,7 +65,7 @@ class BestSoFar:
 
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
-        """Return the best config of a case so far, as the end of the study tells it; None where none may be the best.
+        """Return the best config of a case so far, by its ended trials; None where none may be the best.
 
         The error is wider than the measured one where another program may have disturbed the only measurement. `times`
         is None where `CaseView.doubts` names reasons why measurements may be wrong or cannot be compared.
@@ -206,7 +206,9 @@ class ProbeEnded(Event):
             config=dict(trial.config),
             status=verdict.status,
             values=tuple(verdict.values or ()),
-            error=widened(verdict.values[0], verdict.error, possible_loss(result.devices)) if verdict.values else None,
+            error=error_with_disturbance(verdict.values[0], verdict.error, possible_loss(result.devices))
+            if verdict.values
+            else None,
             samples_per_s=result.samples_per_s,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
             confirms=trial.confirms,

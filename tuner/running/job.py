@@ -495,7 +495,8 @@ def open_job(
 ) -> Iterator[Job]:
     """Yield a job that works on the database at `url`; close prober and database afterwards.
 
-    `every_s`: how many seconds apart the listener hears of a running probe; None where it does not.
+    `listener` gets the events, and `interrupted` returns whether the user wants to stop. `every_s`: how many seconds
+    apart the listener hears of a running probe; None where it does not.
     Raises StoreError if the database cannot be used.
     """
     pulse = None

@@ -34,7 +34,7 @@ def run_in(
 
 
 class RealProber:
-    """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
+    """Probes on the devices of a source; a `tuner.probe.probe_plan.Prober`.
 
     Memory that the cards hold when the prober is made does not count as busy later. `close` ends the open session.
     """
@@ -51,7 +51,7 @@ class RealProber:
         facts: Mapping[str, str] | None = None,
         nodes: Nodes | None = None,
     ) -> None:
-        """Read the devices as they are before any probe. Raises DeviceError when a card cannot be read.
+        """Probe on these devices, after reading how they are used before any probe.
 
         Args:
             source: the devices.
@@ -62,9 +62,12 @@ class RealProber:
             say: shows the user how files are kept, or which process cannot be killed.
             facts: facts about the machine, which are added to each result.
             nodes: the source, if it is several nodes; None for this machine.
+
+        Raises:
+            DeviceError: a card cannot be read.
         """
         self._say = say
-        self._has_told_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
+        self._has_reported_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
         """What the user knows: which processes cannot be killed, how files are kept, and which are not."""
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
@@ -86,7 +89,10 @@ class RealProber:
         return self._sessions.open_key
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
+        """Run the plan of one probe, and return its result; `stop` is asked again and again whether it goes on.
+
+        Raises OutputError or TrainerError when the tuner's own side fails.
+        """
         is_warm = plan.request is not None
         if not is_warm or plan.session_key != self.open_session:  # a new trainer, for which the cards must be free
             self.close()
@@ -142,9 +148,9 @@ class RealProber:
     def _tell_still_running(self) -> None:
         """Say once which processes of the last probe still run, because they cannot be killed."""
         process = self._sessions.still_running
-        if process and not self._has_told_still_running:
+        if process and not self._has_reported_still_running:
             self._say(f"{process} outlives its probe and cannot be killed; no other probe starts before it has ended")
-        self._has_told_still_running = process is not None
+        self._has_reported_still_running = process is not None
 
     def _wait_until_idle(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.Failure | None:
         """Return why the devices are not free for a probe; None once they are."""

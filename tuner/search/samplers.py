@@ -21,7 +21,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
-from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, one_start
+from tuner.search.choosing import Choice, Chooser, Done, History, StartsNeeded, Strategy, one_start
 from tuner.search.frontier import DEVICE_MEMORY
 from tuner.search.trials import Sibling, distribution
 from tuner.study import LADDER, Config, Parameter, SearchSpec, Space, Value, grouped
@@ -108,15 +108,15 @@ def _value_distance(parameter: Parameter, value: Value | None, second: Value | N
 class StrategySampler(RandomSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
-    def __init__(self, space: Space, strategy: Strategy, *, price: Price = one_start) -> None:
+    def __init__(self, space: Space, strategy: Strategy, *, starts_needed: StartsNeeded = one_start) -> None:
         """Make a sampler that asks `strategy` for configs of `space`.
 
-        `price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial.
+        `starts_needed` returns how many starts of the trainer a config needs now; it is called before each trial.
         """
         super().__init__()
         self._space = space
         self._strategy = strategy
-        self._price = price
+        self._starts_needed = starts_needed
         self._chosen: dict[int, Config] = {}
         """Number of a trial → its config."""
 
@@ -126,7 +126,7 @@ class StrategySampler(RandomSampler):
 
     def ended(self, study: Study) -> str | None:
         """Return why nothing is left to probe; None while something is."""
-        answer = self._strategy.choose(History(study, self._space), self._price)
+        answer = self._strategy.choose(History(study, self._space), self._starts_needed)
         return answer.reason if isinstance(answer, Done) else None
 
     def unconfirmed(self, study: Study) -> Config | None:
@@ -134,7 +134,7 @@ class StrategySampler(RandomSampler):
 
         Sessions may measure other values than the plain command, with which people train.
         """
-        return self._strategy.confirm(History(study, self._space), self._price)
+        return self._strategy.confirm(History(study, self._space), self._starts_needed)
 
     def stop_callback(self, study: Study, trial: FrozenTrial) -> None:
         """End `study.optimize(…, callbacks=[sampler.stop_callback])` once nothing is left to probe."""
@@ -157,7 +157,7 @@ class StrategySampler(RandomSampler):
         if (count := len(study.directions)) > 1:
             raise StudyError(f"the study has {count} objectives, and this sampler takes one; give it one `direction`")
         history = History(study, self._space, current_trial=trial.number)
-        answer = self._strategy.choose(history, self._price)
+        answer = self._strategy.choose(history, self._starts_needed)
         return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
 
     def after_end(self, history: History, done: Done) -> Config:
@@ -211,7 +211,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     """
     configs = space.start_configs(per_variant)
 
-    def choose(history: History, _price: Price) -> Choice | None:
+    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | None:
         """Choose the first seed that is new; None if all were probed."""
         config = next(filter(history.is_new, configs), None)
         return None if config is None else Choice(config=config)
@@ -220,7 +220,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
 
 
 def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
-    """Return the chooser of each sibling's best config, in the order of `siblings`.
+    """Return the chooser of each sibling's best config, in the order of `siblings`: of similar cases, measured before.
 
     Each sibling has one turn: the trial of its config stores its name, and it is then left out, even if it finds a
     better config later. Configs outside the space are left out, too, and so are those that `History.is_new` excludes:
@@ -231,7 +231,7 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     # it may be outside: this space may lack a value of the sibling, or have other rules
     configs = {case: config for case, config in nearest.items() if config in space}
 
-    def choose(history: History, _price: Price) -> Choice | None:
+    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | None:
         """Choose the first new config of `configs`, the best config of each sibling; before it, the user's own config.
 
         A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out;
@@ -249,11 +249,11 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     return choose
 
 
-class Drawn:
+class OptunaChooser:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
-        """Make the chooser of a search.
+        """Choose what a sampler of Optuna draws.
 
         Args:
             space: The parameters and their values.
@@ -265,7 +265,7 @@ class Drawn:
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
         self._inner = _optuna_sampler(search, resumed_at)
 
-    def choose(self, history: History, price: Price) -> Choice | None:
+    def choose(self, history: History, starts_needed: StartsNeeded) -> Choice | None:
         """Choose the cheapest new config of four draws; None if no config is new.
 
         TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen, out
@@ -277,7 +277,7 @@ class Drawn:
         relative_space = self._inner.infer_relative_search_space(study, trial)  # the parameters to draw together
         draws = [self._draw(study, trial, relative_space) for _ in range(4)]
         if new_draws := list(filter(history.is_new, draws)):
-            return Choice(config=min(new_draws, key=price))
+            return Choice(config=min(new_draws, key=starts_needed))
         new_configs = list(islice(filter(history.is_new, self._space.configs()), 1000))
         self._random.shuffle(new_configs)  # decides between equally near configs
         return Choice(config=min(new_configs, key=lambda config: distance(self._space, config, draws[0])))

@@ -19,11 +19,22 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.probe import largest_value
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.choosing import ALL_PROBED, Aim, Choice, Chooser, Done, History, Price, Strategy, first_answer, retry
+from tuner.search.choosing import (
+    ALL_PROBED,
+    Aim,
+    Choice,
+    Chooser,
+    Done,
+    History,
+    StartsNeeded,
+    Strategy,
+    first_answer,
+    retry,
+)
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.resource_model import fitted_after_siblings
-from tuner.search.samplers import Drawn, seeds_first, siblings_first
+from tuner.search.samplers import OptunaChooser, seeds_first, siblings_first
 from tuner.search.standing import eligible
 from tuner.search.trials import Observed, Sibling, incumbent
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, ProbeSpec, PrunerSpec, SearchSpec, Space, StudySpec
@@ -39,13 +50,13 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
     name = ladder or LADDER
 
-    def choose(history: History, price: Price) -> Choice | None:
+    def choose(history: History, starts_needed: StartsNeeded) -> Choice | None:
         """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
         def order(config: Config) -> tuple[bool, bool]:
             """Return a key that sorts the open session first, then rungs that are not busy: False comes before True."""
-            return price(config) > 0.0, config.get(name) in busy_rungs
+            return starts_needed(config) > 0.0, config.get(name) in busy_rungs
 
         config = min(filter(history.is_new, configs), key=order, default=None)
         return None if config is None else Choice(config=config)
@@ -62,7 +73,7 @@ def downwards(space: Space) -> list[Config]:
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
 
-def until_one_runs(history: History, _price: Price) -> Done | None:
+def until_one_runs(history: History, _starts_needed: StartsNeeded) -> Done | None:
     """End a recovery once a config has succeeded; None before."""
     return Done(reason="a config has run") if eligible(history.records) else None
 
@@ -98,11 +109,11 @@ def by_drawing(
     None where there is none, or no speed to compare.
     """
 
-    def confirm(history: History, _price: Price) -> Config | None:
+    def confirm(history: History, _starts_needed: StartsNeeded) -> Config | None:
         """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
-    drawn = Drawn(space, search, resumed_at=resumed_at)
+    drawn = OptunaChooser(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
     return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm)
 
@@ -126,9 +137,9 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     config that was never probed waits for its default: a retry or a confirmation stays as it is.
     """
 
-    def choose(history: History, price: Price) -> Choice | Done | None:
+    def choose(history: History, starts_needed: StartsNeeded) -> Choice | Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
-        answer = first_answer(strategy.choosers, history, price)
+        answer = first_answer(strategy.choosers, history, starts_needed)
         if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
         default = space.default_at(space.rung(answer.config))
@@ -157,7 +168,7 @@ class GuardedPruner(BasePruner):
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Return whether the trial should stop: see the class. Larger reported values are better.
 
-        Trials from before a person has mended the study's set-up do not count.
+        Trials from before a person has repaired the study's set-up do not count.
         """
         if self._inner.prune(study, trial):  # Hyperband says yes only at a few steps, so ask at each and remember it
             self._advised.add(trial.number)
@@ -250,13 +261,13 @@ def ladder_calibration(space: Space) -> Strategy:
         unfinished = [config for config in configs if not history.is_over(config)]
         return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
-    def choose(history: History, price: Price) -> Choice | Done:
+    def choose(history: History, starts_needed: StartsNeeded) -> Choice | Done:
         """Choose the config to probe next; end once a worker has stored the rungs, or the probes suffice."""
         is_stored = StudyAttributes(history.study.user_attrs).rungs is not None
         config = next_config(history)
         if is_stored or config is None:
             return Done(reason=ALL_PROBED)
-        return retry(history, price) or Choice(config=config, aim=Aim.CALIBRATE)
+        return retry(history, starts_needed) or Choice(config=config, aim=Aim.CALIBRATE)
 
     return Strategy(choosers=(choose,))
 

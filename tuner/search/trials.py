@@ -81,14 +81,14 @@ def running(space: Space, config: Config, attributes: Mapping[str, Any] | None =
 def trials_that_count(study: Study, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
     """Return the trials of a study, except for two kinds that show nothing about their configs:
 
-    - Trials from before a person mended the study's set-up, which is only done before it has measured anything.
+    - Trials from before a person repaired the study's set-up, which is only done before it has measured anything.
     - Trials that were too slow for a time limit that has been raised since.
 
     `states`: the states of the trials; None for all.
     """
     attributes = StudyAttributes(study.user_attrs)
-    mended, longer = attributes.trials_before_mending, attributes.trials_before_longer
-    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= mended)
+    repaired, longer = attributes.trials_before_repair, attributes.trials_before_longer
+    trials = (trial for trial in study.get_trials(deepcopy=False, states=states) if trial.number >= repaired)
     return [trial for trial in trials if trial.number >= longer or typed_trial(trial).failure != FailureKind.TOO_SLOW]
 
 
@@ -141,7 +141,7 @@ Reading = tuple[Config, float, float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sibling:
-    """What another case has measured that is similar to the case searched now."""
+    """What a similar case has measured before, of this study or another: its best config is tried first."""
 
     case: str
     best: Config
@@ -197,7 +197,7 @@ class Observed:
         siblings: Sequence[Sibling] = (),
         ladder: str | None = LADDER,
     ) -> None:
-        """Take the trials into account, in their order.
+        """Sort out what each trial shows of its config, in their order.
 
         Args:
             trials: The trials of the study.
@@ -262,7 +262,8 @@ class Observed:
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
         """Add what a trial shows of its config: a value, a failure, or that it runs now.
 
-        `value`: its first objective; None where it has none. `sign`: as of the class.
+        `value`: its first objective; None where it has none. `sign`: -1 if the study minimises its
+        objective, otherwise 1.
         """
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed

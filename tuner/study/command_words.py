@@ -174,7 +174,8 @@ def settings(
 def words_of_value(words: Sequence[str], setting: Setting, flags: Sequence[Flag]) -> list[str]:
     """Return the words of a setting's value: more than one for a flag with a list, as in `--hidden 64 64`.
 
-    The script's flag tells of a list: it is typed, and has no single value.
+    A flag has a list if the script has read it from the command line, and has no single value for it. `words` are those
+    of the command, and `flags` those of the script.
     """
     is_list = any(flag.typed and flag.value is None for flag in flags if flag.parameter == setting.parameter)
     if not is_list or setting.word_index < 0:

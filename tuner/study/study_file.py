@@ -22,8 +22,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from tuner.errors import StudyError
 from tuner.study.keys import literal_keys, reference_to
 from tuner.study.launches import with_launches
+from tuner.study.shell import expanded
 from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
-from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
 """The largest file, in bytes."""
@@ -273,7 +273,10 @@ def is_fallback_of(spec: StudySpec, study: str) -> bool:
 
 
 def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
-    """Return the study of a file; `environ` and `to_show` as for `load`. Raises StudyError with all errors."""
+    """Return the study of a file. Raises StudyError with all errors.
+
+    `environ`: the environment variables. `to_show`: whether variables for the trainer may be missing.
+    """
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     raw.setdefault("name", path.stem)
@@ -384,8 +387,8 @@ def _error_list(errors: Iterable[str]) -> str:
 def _expand(value: Any, environ: Mapping[str, str], key_path: str, errors: list[str], *, to_show: bool) -> Any:
     """Return a value of the file with variables in place of its references, also in the values inside it.
 
-    `key_path` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ`
-    and `to_show` are those of `load`.
+    `key_path` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ`:
+    the environment variables. `to_show`: whether variables for the trainer may be missing.
     """
 
     def note_missing(name: str) -> None:

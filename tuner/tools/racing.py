@@ -24,7 +24,7 @@ from tuner.probe import (
     Next,
     ProbeResult,
     number_of,
-    with_sure_speed,
+    without_rough_speed,
 )
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
@@ -186,7 +186,7 @@ class RunFollower:
     """Follows a run: keeps its scores, and ends it once it has trained long enough."""
 
     def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
-        """Begin without scores.
+        """Follow a run of a race, whose scores say how much it has learnt.
 
         Args:
             seconds: How long the run trains, without its start-up.
@@ -291,11 +291,11 @@ class Race:
         TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
         """
         entrants = list(self._entrants)
-        for turn in self.rounds:
-            is_complete = self._run_round(turn, entrants)
+        for race_round in self.rounds:
+            is_complete = self._run_round(race_round, entrants)
             if not is_complete:
                 break
-            scores = means(self._runs_of(entrants), turn.seconds)
+            scores = means(self._runs_of(entrants), race_round.seconds)
             order = better_half([scores[entrant].value if entrant in scores else None for entrant in entrants])
             entrants = [entrants[place] for place in order]
             if len(entrants) < 2:  # the others have failed
@@ -311,40 +311,40 @@ class Race:
         runs = self._past_runs()
         return {entrant: [run for run in runs if same_launch(run.config, entrant.config)] for entrant in entrants}
 
-    def _run_round(self, turn: Round, entrants: Sequence[Entrant]) -> bool:
+    def _run_round(self, race_round: Round, entrants: Sequence[Entrant]) -> bool:
         """Make the missing runs of a round, and return whether the round is complete.
 
         Wait for runs that other processes make, where the job can wait.
         """
         is_waiting = False
         while True:
-            of_others = self._make_missing(turn, entrants)
-            if of_others == 0:
+            runs_elsewhere = self._make_missing(race_round, entrants)
+            if runs_elsewhere == 0:
                 return True
-            if of_others is None or self._job.wait is None:  # the race stops, or it cannot wait
+            if runs_elsewhere is None or self._job.wait is None:  # the race stops, or it cannot wait
                 return False
             if not is_waiting:
                 self._say("waiting for runs of this race that other processes make")
             is_waiting = True
             self._job.wait()
 
-    def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
+    def _make_missing(self, race_round: Round, entrants: Sequence[Entrant]) -> int | None:
         """Make the missing runs of a round, and return the number of its runs that other processes make now.
 
         Returns None where the race stops: on the user's wish, or because too little time is left for a run.
         """
-        of_others = 0
-        for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
-            is_needless = partial(self._is_needless, entrant, seed, turn.seconds)
+        runs_elsewhere = 0
+        for seed, entrant in itertools.product(race_round.seeds, entrants[: race_round.configs]):
+            is_needless = partial(self._is_needless, entrant, seed, race_round.seconds)
             if is_needless(self._runs.read()):
                 continue
-            if self._job.interrupted() or not self._job.has_time(self._expected_s(turn.seconds)):
+            if self._job.interrupted() or not self._job.has_time(self._expected_s(race_round.seconds)):
                 return None
             if not self._runs.claim(entrant.config, seed, is_needless=is_needless):  # another process makes this run
-                of_others += 1
-            elif not self._run_claimed(entrant, seed, turn.seconds):
+                runs_elsewhere += 1
+            elif not self._run_claimed(entrant, seed, race_round.seconds):
                 return None
-        return of_others
+        return runs_elsewhere
 
     def _is_needless(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
         """Return whether a config needs no run with this seed any more, by all `runs` so far.
@@ -377,7 +377,7 @@ class Race:
 
     def _keep_claim(self) -> bool:
         """Renew the claim, as a sign to other processes that this one lives; return whether the user wants to stop."""
-        self._runs.beat()
+        self._runs.renew_claim()
         return self._job.interrupted()
 
     def _expected_s(self, seconds: float) -> float:
@@ -418,7 +418,7 @@ class Race:
             result = run_in(
                 replace(slot, limits=run_limits(slot.limits, seconds), seed=seed),
                 partial(bench.trainer.plan, self._case, entrant.config),
-                lambda plan: with_sure_speed(self._job.probe(plan, follower)),
+                lambda plan: without_rough_speed(self._job.probe(plan, follower)),
             )
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))

@@ -19,8 +19,17 @@ from tuner.export import CaseView, in_words, with_error
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, ProbeRecord, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose, Workbench
-from tuner.search.choosing import Aim, Choice, Done, History, Price, Strategy
-from tuner.search.memory_growth import PILING_UP, PROVOKED, SPARE, SURE, USUAL, Lasts, RecordPrior, lasts
+from tuner.search.choosing import Aim, Choice, Done, History, StartsNeeded, Strategy
+from tuner.search.memory_growth import (
+    PILING_UP,
+    PROVOKED,
+    SPARE,
+    SURE,
+    USUAL,
+    MemoryForecast,
+    RecordPrior,
+    forecast_memory,
+)
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import Observed
@@ -47,7 +56,7 @@ ALLOCATORS: Mapping[DeviceKind, CachingAllocator] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WholeTraining:
-    """The training for which memory is to last."""
+    """The training that a soak stands for: how long its memory must last, and what of it needs most memory."""
 
     hours: float
     iterations: int | None = None
@@ -64,7 +73,7 @@ class WholeTraining:
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
-        """Return the whole training for which a study searches.
+        """Return the training that the soaks of a study stand for: how long it is, and what of it needs most memory.
 
         Args:
             bench: the study; its `soak` says how a soak provokes what needs most memory, and with which command.
@@ -87,7 +96,7 @@ class WholeTraining:
             ),
         )
 
-    def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> Lasts | None:
+    def forecast(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> MemoryForecast | None:
         """Return how surely memory lasts for the training; None where that is unknown.
 
         Args:
@@ -95,16 +104,16 @@ class WholeTraining:
             probe: The soak so far, or its record.
         """
         if self.iterations is None:
-            return lasts(devices, self.hours, self._prior)
+            return forecast_memory(devices, self.hours, self._prior)
         if not probe.numbered_iterations or probe.window_s is None:  # an iteration's time is unknown
             return None
         iteration_s = probe.window_s / probe.numbered_iterations
-        return lasts(devices, self.iterations * iteration_s / HOUR_S, self._prior)
+        return forecast_memory(devices, self.iterations * iteration_s / HOUR_S, self._prior)
 
     def ineligibility(self, result: ProbeResult) -> str | None:
         """Return why a config that was soaked may not be the best; None where it may."""
-        lasting = self.lasts(result.devices, result)
-        return None if lasting is None or lasting.chance >= SURE else self.in_short(lasting)
+        forecast = self.forecast(result.devices, result)
+        return None if forecast is None or forecast.chance >= SURE else self.in_short(forecast)
 
     @property
     def _prior(self) -> RecordPrior:
@@ -113,25 +122,25 @@ class WholeTraining:
             return USUAL
         return PILING_UP if self.allocator else PROVOKED
 
-    def in_short(self, lasting: Lasts) -> str:
+    def in_short(self, forecast: MemoryForecast) -> str:
         """Return in one part of a sentence whether memory lasts, and which growth the soak would not show.
 
         For example: memory lasts 24 h with 98 % probability: 61.2 GiB now, flat, at most 63.0 of 80.0.
         """
-        rising = lasting.rising
-        is_large = lasting.total_mib >= 10 * MIB_PER_GIB
+        rise = forecast.rise
+        is_large = forecast.total_mib >= 10 * MIB_PER_GIB
         divisor, decimals, unit = (MIB_PER_GIB, 1, "GiB") if is_large else (1, 0, "MiB")
-        amounts_mib = (rising.now_mib, lasting.most_mib, lasting.total_mib)
+        amounts_mib = (rise.now_mib, forecast.most_mib, forecast.total_mib)
         now, most, total = (f"{amount_mib / divisor:.{decimals}f}" for amount_mib in amounts_mib)
-        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rising.kind]
-        if rising.hidden_mib_per_h:
-            shape += f" (growth below {rising.hidden_mib_per_h:,.0f} MiB an hour would not show)"
-        is_likely, is_sure = lasting.chance >= 0.5, lasting.chance >= SURE
+        shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rise.kind]
+        if rise.hidden_mib_per_h:
+            shape += f" (growth below {rise.hidden_mib_per_h:,.0f} MiB an hour would not show)"
+        is_likely, is_sure = forecast.chance >= 0.5, forecast.chance >= SURE
         # 99 % at most, because a soak may not meet all that a training does
-        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)
+        percent = 100.0 * min(max(forecast.chance, 1.0 - forecast.chance), 0.99)
         confidence = f" with {percent:.0f} % probability"
-        if is_sure and rising.end_s < 60.0:  # seconds (chosen): so short a soak shows too little for a percentage
-            confidence = f", as far as a soak of {duration(rising.end_s)} can show"
+        if is_sure and rise.end_s < 60.0:  # seconds (chosen): so short a soak shows too little for a percentage
+            confidence = f", as far as a soak of {duration(rise.end_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
         bound = "at most" if is_sure else "it may reach"
         return f"memory {claim}{confidence}: {now} {unit} now, {shape}, {bound} {most} of {total}"
@@ -162,7 +171,7 @@ def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Fai
         shown = f"the output shows {failure.kind}: {failure.detail}" if failure else "no output shows why it failed"
         raise StudyError(f"{shown}; give --oom where the training ran out of memory")
     kind = probe.FailureKind.GPU_OOM if gpu else probe.FailureKind.HOST_OOM
-    detail = "a training with this config ran out of memory, as its user told"
+    detail = "a training with this config ran out of memory, as its user reported"
     return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)
 
 
@@ -172,9 +181,9 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     So a study learns of a training that ran out of memory outside of it. From then on, no config that needs as much
     memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, aim=Aim.TELL, cold=True, details=ladder or "")]  # a search's only choice
+    choices = [Choice(config=config, aim=Aim.REPORT, cold=True, details=ladder or "")]  # a search's only choice
 
-    def choose(history: History, _price: Price) -> Choice | Done:
+    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
@@ -264,9 +273,9 @@ class SoakFollower:
         goes_on = probe.Answer(probe.Next.MORE, next_result_s=self._seconds)
         if trained_s < 0.2 * self._seconds:
             return goes_on
-        lasting = self._training.lasts(so_far.devices, so_far)
+        forecast = self._training.forecast(so_far.devices, so_far)
         bad_chance = 1.0 - CLEAR_CHANCE
-        is_clear = lasting is not None and (lasting.chance <= bad_chance or lasting.chance > self._good_chance)
+        is_clear = forecast is not None and (forecast.chance <= bad_chance or forecast.chance > self._good_chance)
         speed, error = so_far.samples_per_s, so_far.samples_per_s_se
         is_speed_known = speed is None or (error is not None and error <= 0.02 * speed)  # None: it counts no samples
         return probe.Answer(probe.Next.ENOUGH) if is_clear and is_speed_known else goes_on
@@ -276,13 +285,13 @@ class Soak(NamedTuple):
     """What the newest soak of a config showed."""
 
     trial: TrialRecord
-    lasting: Lasts | None
+    forecast: MemoryForecast | None
     """None where the config failed, or its memory is unknown."""
 
     @property
     def passed(self) -> bool:
         """Whether the config ran, may be the best, and its memory lasts. Unknown memory counts as lasting."""
-        lasts = self.lasting is None or self.lasting.chance >= SURE
+        lasts = self.forecast is None or self.forecast.chance >= SURE
         return self.trial.state == COMPLETE and self.trial.may_be_best and lasts
 
     @property
@@ -294,12 +303,12 @@ class Soak(NamedTuple):
     @property
     def shows_growth(self) -> bool:
         """Whether memory grew all the time, as a slope and not in steps."""
-        return self.lasting is not None and self.lasting.rising.kind == "slope"
+        return self.forecast is not None and self.forecast.rise.kind == "slope"
 
     @property
     def share(self) -> float:
         """The share of the usable memory that the training will need; 1 where that is not known."""
-        return 1.0 if self.lasting is None else self.lasting.share / SPARE  # a part of all memory stays unused
+        return 1.0 if self.forecast is None else self.forecast.share / SPARE  # a part of all memory stays unused
 
     def suffices(self, wanted: SoakSettings) -> bool:
         """Return whether this soak answers what a soak with the `wanted` settings would, so that none is made.
@@ -330,8 +339,8 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
         return {}
     soaks: dict[str, Soak] = {}
     for trial in trials_of_soaks:
-        lasting = training.lasts(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
-        soaks[trial.launch_key] = Soak(trial=trial, lasting=lasting)
+        forecast = training.forecast(trial.probe.devices, trial.probe) if trial.state == COMPLETE else None
+        soaks[trial.launch_key] = Soak(trial=trial, forecast=forecast)
     return soaks
 
 
@@ -348,7 +357,7 @@ class SoakChooser:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
     def __init__(self, space: Space, training: WholeTraining, settings: SoakSettings, first: Config | None) -> None:
-        """Make the chooser of a case's soaks.
+        """Choose which configs of a case are soaked, one after another.
 
         Args:
             space: The parameters and their values.
@@ -359,7 +368,7 @@ class SoakChooser:
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
-    def choose(self, history: History, _price: Price) -> Choice | Done:
+    def choose(self, history: History, _starts_needed: StartsNeeded) -> Choice | Done:
         """Return the next soak: first that of the best config, and after a config that was refused, another rung.
 
         Done where no config was refused and the best has passed, or where no rung is left that may pass.
@@ -431,7 +440,7 @@ class SoakChooser:
         between = {float(rung): rung for rung in self._rungs(refused) if passed * RUNG_RATIO < float(rung) < refused}
         if not between or len(soaks) >= 8:  # eight soaks of one ladder are enough
             return None
-        shares = {rung: soak.share for rung, soak in soaks.items() if soak.lasting}
+        shares = {rung: soak.share for rung, soak in soaks.items() if soak.forecast}
         expected = self._expected_to_pass(config, shares, sorted(between), history) if shares else []
         if expected:  # 1
             rung = max(expected)
@@ -525,8 +534,8 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif soaks:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
-        lasting = f"of no config it is {100 * SURE:.0f} % sure that its memory lasts"
-        yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
+        forecast = f"of no config it is {100 * SURE:.0f} % sure that its memory lasts"
+        yield f"{view.name}: {forecast}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
     # another allocator is another setting of the study, whose results may not mix with these
     if was_refused and (allocator := training.allocator):
@@ -538,8 +547,8 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
 def _outcome(soak: Soak, training: WholeTraining) -> str:
     """Return what a soak showed: whether memory lasts, or why the config failed; and the samples/s."""
     record = soak.trial.probe
-    if soak.lasting:
-        memory = training.in_short(soak.lasting)
+    if soak.forecast:
+        memory = training.in_short(soak.forecast)
     else:
         memory = record.failure.detail if record.failure else "its memory is unknown"
     speed = soak.trial.samples_per_s
@@ -551,10 +560,10 @@ def _longer_soak(soak: Soak) -> Iterator[str]:
 
     Nothing is yielded if this soak was long enough. Growth that hides in a soak of twice the time is half as fast.
     """
-    lasting = soak.lasting
-    if lasting is None or lasting.filled_h >= lasting.hours:
+    forecast = soak.forecast
+    if forecast is None or forecast.filled_h >= forecast.hours:
         return  # growth that hides would fill the memory only after the training
-    minutes = math.ceil(soak.trained_s / 60.0 * lasting.hours / lasting.filled_h)
-    growth = f"growth of less than {lasting.rising.hidden_mib_per_h:.0f} MiB an hour"
+    minutes = math.ceil(soak.trained_s / 60.0 * forecast.hours / forecast.filled_h)
+    growth = f"growth of less than {forecast.rise.hidden_mib_per_h:.0f} MiB an hour"
     soaked = probe.duration(soak.trained_s)
     yield f"`--minutes {minutes}` would show {growth}, which hides in this soak of {soaked} and is allowed for"

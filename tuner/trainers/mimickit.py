@@ -79,7 +79,7 @@ def cases(root: Path) -> list[Case]:
     return [_case(root, path.relative_to(root)) for path in sorted((root / "args").glob("*.txt"))]
 
 
-def read(path: Path) -> str:
+def file_text(path: Path) -> str:
     """Return the text of a file. Raises TrainerError when it is not there or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def read(path: Path) -> str:
 def _case(root: Path, path: Path) -> Case:
     """Return the case of an argument file; `path` is relative to the root of the checkout."""
     try:
-        text, fault = read(root / path), ""
+        text, fault = file_text(root / path), ""
     except TrainerError as error:
         text, fault = "", str(error)
     first = {key: values[0] for key, values in arguments_of_file(text).items() if values}
@@ -106,7 +106,7 @@ def _case(root: Path, path: Path) -> Case:
         fault = f"{root} has no file {', '.join(absent)}"
     elif trainable and agent and not fault:
         try:
-            _check_agent(read(root / agent), agent)
+            _check_agent(file_text(root / agent), agent)
         except TrainerError as error:
             fault = str(error)
     return Case(
@@ -326,7 +326,7 @@ class MimicKitTrainer(base.Trainer):
         base_agent = case.options["agent_config"]
         if case.fault or not base_agent:
             raise TrainerError(f"case {case.name}: {case.fault or 'it is no training'}")
-        shipped = read(root / base_agent)
+        shipped = file_text(root / base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
         envs = base.num_envs(self.name, config) * len(slot.devices)
         samples_per_iter = envs * steps_per_iter(shipped, base_agent)
@@ -387,7 +387,7 @@ class MimicKitTrainer(base.Trainer):
         """
         base_agent = case.options["agent_config"]
         try:
-            return ladder_end(read(checkout_at(self._spec.root) / base_agent), base_agent)
+            return ladder_end(file_text(checkout_at(self._spec.root) / base_agent), base_agent)
         except TrainerError:
             return None
 

@@ -166,7 +166,10 @@ class SharedEnd:
     """
 
     def __init__(self, from_rank_0: FromRank0, stopped: Callable[..., bool]) -> None:
-        """Begin a run. `from_rank_0` shares an answer of rank 0; `stopped` is the function of `tuner.progress`."""
+        """Let all ranks end a run together.
+
+        `from_rank_0` shares an answer of rank 0. `stopped` returns whether the tuner wants the run to end.
+        """
         self._from_rank_0, self._stopped = from_rank_0, stopped
         self.updates = 0
         """The number of updates that have been made or begun."""

@@ -434,7 +434,7 @@ def _at_once(trials: AtOnce) -> str:
     return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
 
 
-def unknown(facts: Facts) -> list[str]:
+def open_questions(facts: Facts) -> list[str]:
     """Return a sentence for each question that facts leave open, with the options that would give the missing facts.
 
     A fact is missing if it is unknown or a guess.
@@ -464,7 +464,7 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     First comes whether all causes are known, then each cause with its change, the largest first, and then what could
     not be judged.
     """
-    missing = unknown(diagnosis.facts)
+    missing = open_questions(diagnosis.facts)
     what = "Whether these are all causes" if diagnosis.causes else "What to change"
     if missing:
         yield f"{what} cannot be told yet: facts that decide are unknown. The last lines name them."

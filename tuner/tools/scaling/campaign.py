@@ -187,7 +187,7 @@ class Measuring:
         per_node: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Begin without programs.
+        """Measure how a training scales on the devices of a machine.
 
         Args:
             devices_at: Returns the devices at some positions in the list of the machine's devices.

@@ -32,7 +32,7 @@ class Steady:
     __slots__ += ("most_batches", "unlearned_rows", "due_s", "_settle")
 
     def __init__(self):
-        """Begin before the training is steady."""
+        """Add up steps that are all alike, once the training is steady; it is not yet."""
         for name in (*USUAL_NAMES, "module_id", "mode_holder", "_settle"):  # nothing is equal to None
             setattr(self, name, None)
         for name in SUM_NAMES:

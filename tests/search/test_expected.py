@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSummary
 from tuner.records.trial import COMPLETE, ProbeRecord, TrialRecord
-from tuner.search.resource_model import foresee
+from tuner.search.resource_model import expected_resources
 from tuner.study.space import Parameter, Space
 
 RUNGS = (16, 32, 64, 128, 256)
@@ -35,7 +35,7 @@ def trial(
 @given(st.floats(500, 3000), st.floats(2, 20), st.floats(0.5, 2.0), st.floats(0.001, 0.05))
 def test_two_probes_foretell_a_straight_line(fixed_mib: float, each_mib: float, fixed_s: float, each_s: float) -> None:
     parts = fixed_mib, each_mib, fixed_s, each_s
-    (found,) = foresee(SPACE, [trial(16, *parts), trial(128, *parts)], [{"num_envs": 64}])
+    (found,) = expected_resources(SPACE, [trial(16, *parts), trial(128, *parts)], [{"num_envs": 64}])
     true = trial(64, *parts)
     assert found.memory_share is not None
     assert found.samples_per_s is not None
@@ -47,7 +47,7 @@ def test_two_probes_foretell_a_straight_line(fixed_mib: float, each_mib: float, 
 @pytest.mark.parametrize("hides", [True, False])
 def test_whether_the_fixed_time_hides_behind_the_rest_or_not_speed_is_foretold(hides: bool) -> None:
     ends = [trial(rung, 1000.0, 10.0, 0.064, 0.001, hides=hides) for rung in (16, 256)]
-    (found,) = foresee(SPACE, ends, [{"num_envs": 128}])
+    (found,) = expected_resources(SPACE, ends, [{"num_envs": 128}])
     true = trial(128, 1000.0, 10.0, 0.064, 0.001, hides=hides).samples_per_s
     assert found.samples_per_s is not None
     assert found.samples_per_s.mean == pytest.approx(true, rel=0.3)
@@ -55,14 +55,14 @@ def test_whether_the_fixed_time_hides_behind_the_rest_or_not_speed_is_foretold(h
 
 
 def test_without_a_probe_nothing_is_foreseen_and_one_probe_leaves_more_doubt_than_two() -> None:
-    (nothing,) = foresee(SPACE, [], [{"num_envs": 64}])
+    (nothing,) = expected_resources(SPACE, [], [{"num_envs": 64}])
     assert nothing.memory_share is None
     assert nothing.samples_per_s is None
     parts = 1000.0, 10.0, 1.0, 0.01
     widths = [
         found.memory_share.high / found.memory_share.low
         for probes in ((16,), (16, 128))
-        for found in foresee(SPACE, [trial(rung, *parts) for rung in probes], [{"num_envs": 256}])
+        for found in expected_resources(SPACE, [trial(rung, *parts) for rung in probes], [{"num_envs": 256}])
         if found.memory_share
     ]
     assert widths[0] > widths[1]

@@ -17,15 +17,15 @@ Source: `benchmarks.memory.without_run` on an H200 (torch 2.11, CUDA 13), the me
 MOST_S = 180.0
 """The seconds that the command may take (chosen): one that takes longer computes with real data."""
 LEAST_SHARE = 0.97
-"""The least of what a training takes, as a share of what is foretold.
+"""The least of what a training takes, as a share of what is predicted.
 
 Source: as above; with `LARGEST_SHARE` it held 45 of 48 trainings, which were known when both were chosen.
 """
 LARGEST_SHARE = 1.10
-"""The most of what a training takes, as a share of what is foretold. Source: as above."""
+"""The most of what a training takes, as a share of what is predicted. Source: as above."""
 
 
-def foretold_mib(plan: ProbePlan) -> float:
+def predicted_mib(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take.
 
     The command starts without a card, in the trainer's own Python. Modules of ours on its path give tensors no data.
@@ -33,7 +33,7 @@ def foretold_mib(plan: ProbePlan) -> float:
     card, or an H100 of 80 GiB where the card is unknown: a SLURM job may get any.
     Raises TrainerError with the command's last line where it makes no second step, and the errors of `Process`.
     """
-    file, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
+    file, clock = plan.slot.out_dir / "predicted.json", MonotonicClock()
     path = path_inside(plan.environment(os.environ))
     device = plan.slot.devices[0]
     card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
