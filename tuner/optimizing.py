@@ -76,8 +76,8 @@ def open_search(
 ) -> Search:
     """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
-    The other arguments are those of `optimize`. Raises StudyError, TrainerError or DeviceError where the study, a case
-    or a device cannot be used.
+    `cases` and `devices` replace those of the study, `runs` is the folder of all results, and `say` shows a line.
+    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)

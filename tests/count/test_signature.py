@@ -81,6 +81,14 @@ def test_losses_of_other_classes_are_not_compared() -> None:
         assert differences(replace(OWN, labels=labels), replace(other, labels=labels))
 
 
+def test_another_seed_may_begin_with_another_loss() -> None:
+    seeded, other = replace(OWN, seed=0, losses=(0.06, 0.05, 0.04)), replace(OWN, seed=1, losses=(0.11, 0.1, 0.09))
+    assert not differences(seeded, other)
+    assert not differences(seeded, replace(other, losses=(-0.06, -0.05, -0.04)))
+    for changed in (replace(other, seed=0), replace(other, losses=(6.1, 6.0, 5.9))):
+        assert [difference.part for difference in differences(seeded, changed)] == ["loss"]
+
+
 def test_workers_that_repeat_the_samples_make_another_training() -> None:
     (difference,) = differences(replace(OWN, copies=1), replace(OWN, copies=2))
     assert (difference.part, difference.baseline, difference.changed) == ("sample", "1", "2")

@@ -83,6 +83,7 @@ UNCOUNTED = {
     "batches_used_twice": "the same samples several times",
     "batches_of_a_loader_used_twice": "only some of the steps",
     "rollouts_of_its_own": "also runs without gradients",
+    "words_that_the_model_writes": "also runs without gradients",
     "nodes_of_graphs": "the first dimension of the inputs alone varies",
     "gradients_of_each_sample": "a function of torch.func",
 }
@@ -519,6 +520,7 @@ def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> 
         optimizer.step()
     """)
     assert last(records)["losses"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert [record["seed"] for record in records if record["type"] == "start"] == [0]
     assert last(records)["rows"] == 5 * 3
 
 

@@ -458,6 +458,21 @@ def rollouts_of_its_own() -> Iterator[int]:
             yield 8
 
 
+def words_that_the_model_writes() -> Iterator[int]:
+    model = Language(batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS // 4):
+        words = torch.randint(50, (8, 5))
+        model.eval()
+        with torch.no_grad():
+            for _ in range(3):
+                words = torch.cat([words, model(words)[:, -1:].argmax(-1)], 1)
+        model.train()
+        for _ in range(4):
+            step(optimizer, model(words[torch.randperm(8)]).pow(2).mean())
+            yield 2
+
+
 def computed_again_for_the_gradients() -> Iterator[int]:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -14,7 +14,7 @@ from tuner.count import TrainingCounts
 from tuner.count.signature import Shares
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseView
-from tuner.export.findings import Sureness, Topic, beside_table, findings, result_finding
+from tuner.export.findings import Sureness, Topic, findings, findings_beside_table, result_finding
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import CaseSummary, ConfigRow, summary
 from tuner.probe import Change
@@ -236,7 +236,7 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
     assert row.best is not None
     assert row.default is not None
     assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)
-    said = " ".join(map(str, beside_table(row)))
+    said = " ".join(map(str, findings_beside_table(row)))
     assert "iteration 100" in said
     assert "cannot be compared with the best" in str(result_finding(row))
 
@@ -267,7 +267,7 @@ def test_what_short_probes_do_not_see_is_said_wherever_results_are_shown(
 
     record = CaseRecord(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
     row = summary(CaseView(name="walk", record=record, trials=[ran(0, 100.0, own), ran(1, 500.0, best)]))
-    shown = " ".join(map(str, beside_table(row)))
+    shown = " ".join(map(str, findings_beside_table(row)))
     assert said in shown
     assert bool(row.doubts) is bool(said)
     assert heading_of_command(row).endswith("be no faster:" if "may be faster" in said else "to copy:")

@@ -5,7 +5,7 @@ from optuna.trial import Trial
 from tests_search import given
 from tests_space import USUAL
 
-from tuner.search.choosing import Choice, History, StartsNeeded
+from tuner.search.choosing import Choice, History, Starts
 from tuner.search.strategies import in_order
 from tuner.study.space import Config
 
@@ -30,7 +30,7 @@ class Worker:
         self._rung = config["num_envs"]
         return trial, config
 
-    def _starts_needed(self) -> StartsNeeded:
+    def _starts_needed(self) -> Starts:
         return lambda config: float(not self._sessions or config["num_envs"] != self._rung)
 
 

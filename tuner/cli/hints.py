@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
-from tuner.export import CaseSummary, Topic, beside_table, findings, merged_lines, remedy, session_note, unit
+from tuner.export import CaseSummary, Topic, findings, findings_beside_table, merged_lines, remedy, session_note, unit
 from tuner.probe import number_of, other_tuners
 from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
@@ -94,7 +94,7 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
 
 def notes_beside_table(rows: Iterable[CaseSummary]) -> list[tuple[str, str]]:
     """Return what a table of cases does not show: pairs of a case's name and a text."""
-    return [(row.case, str(finding)) for row in rows for finding in beside_table(row)]
+    return [(row.case, str(finding)) for row in rows for finding in findings_beside_table(row)]
 
 
 def lines_by_case(texts: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -310,6 +310,7 @@ def race(
         console.print(line)
     if dry_run:
         return
+    work.need_same_devices(bench, view)
     budget = Budget(MonotonicClock(), hours)
     with work.job_on_console(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
@@ -377,6 +378,7 @@ def verify(
     options.need_own_study(study, storage, runs)
     what = "a verification"
     bench, chosen, url, view = work.searched_case(study, cases, what, devices=devices, storage=storage, runs=runs)
+    work.need_same_devices(bench, view)
     with work.job_on_console(console, bench, [chosen], url) as job:
         verification = Verification(job, chosen, view, Budget(MonotonicClock(), minutes / 60.0), console.print)
         for line in changed_settings(view, bench.identity_for(chosen)):

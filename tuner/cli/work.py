@@ -107,6 +107,16 @@ def searched_case(
     return SearchedCase(bench, case, url, view)
 
 
+def need_same_devices(bench: Workbench, view: CaseView) -> None:
+    """Raise StudyError where a case was measured on other devices than the bench has, by model or number."""
+    stored, here = [name.partition(" ")[2] for name in view.record.devices], [device.model for device in bench.devices]
+    if stored and stored != here:
+        raise StudyError(
+            f"{view.name} was measured on {', '.join(stored)}, so speeds on {', '.join(here)} do not compare; name "
+            "such devices with --devices, or search anew in a study with another name"
+        )
+
+
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE, once per parameter; others have their values of the first probe."),

@@ -49,6 +49,8 @@ class Signature:
     copies: int | None = None
     """How many workers of the loader give the same samples, so that a pass has each sample as often; None where it is
     not known, or not yet."""
+    seed: int | None = None
+    """The seed of torch's random numbers, such as initial weights: a random one where the script sets none."""
     labels: tuple[int | None, ...] = ()
     """The label that all samples of a batch have in common, for each of the first batches; None for one without it."""
     elements_per_step: float | None = None
@@ -171,6 +173,7 @@ def _loss_difference(baseline: Signature, changed: Signature) -> Difference | No
     """Return how the mean losses of the first steps differ; None if they hardly do, or if less than three are known.
 
     None, too, where the batches have common labels, and other ones: files with a class each, read in another order.
+    With another seed, the initial weights are others, and only a loss of the same sign may be another one.
     """
     steps = min(len(baseline.losses), len(changed.losses))
     have_other_labels = any(label != other for label, other in zip(baseline.labels, changed.labels, strict=False))
@@ -179,8 +182,11 @@ def _loss_difference(baseline: Signature, changed: Signature) -> Difference | No
     baseline_losses, changed_losses = baseline.losses[:steps], changed.losses[:steps]
     standard_error = math.hypot(stdev(baseline_losses), stdev(changed_losses)) / math.sqrt(steps)  # of the difference
     baseline_mean, changed_mean = fmean(baseline_losses), fmean(changed_losses)
-    # chosen: 5 % for precision and order of sums, or 4 standard errors, as the seed may differ
-    if abs(changed_mean - baseline_mean) <= max(0.05 * abs(baseline_mean), 4.0 * standard_error):
+    has_other_seed = None not in (baseline.seed, changed.seed) and baseline.seed != changed.seed
+    # chosen: 5 % for precision and order of sums, or three times as large a loss of other weights; or 4 standard errors
+    tolerance = 2 / 3 * max(abs(baseline_mean), abs(changed_mean)) if has_other_seed else 0.05 * abs(baseline_mean)
+    have_other_signs = has_other_seed and baseline_mean * changed_mean <= 0.0
+    if have_other_signs or abs(changed_mean - baseline_mean) <= max(tolerance, 4.0 * standard_error):
         return None
     return Difference(part="loss", baseline=f"{baseline_mean:.4g}", changed=f"{changed_mean:.4g}")
 

@@ -4,6 +4,7 @@ A process writes a record, or point, after some steps of its optimizer: its coun
 train on the same samples, the first one counts, the lead. Pure.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -135,34 +136,29 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
         base = growth_of_count(leads, base_name, step)
         return growth_of_count(leads, name, step) / base if base else 0.0
 
+    # before so many steps, a single exception is more than sometimes; 0 where forward passes are not recorded
+    lacks_calls = step >= BASE_STEP + 1 / SOMETIMES and 0 < ratio("forwards", "steps") < 1 - SOMETIMES
     # steps that begin with the last tensor of the step before; if all do, this tensor holds all samples
     inputs_repeat_sometimes = SOMETIMES <= ratio("repeated_inputs", "steps") <= 1 - SOMETIMES
-    forwards = ratio("forwards", "steps")
-    reasons = {
-        # before so many steps, a single exception is more than sometimes; 0 where forward passes are not recorded
-        "some steps train without a call of the module, and no loader of torch tells their samples": (
-            step >= BASE_STEP + 1 / SOMETIMES and 0 < forwards < 1 - SOMETIMES
+    writes = ratio("generations", "steps") >= SOMETIMES and growth_of_count(leads, "generations", step) > 1
+    reasons = (
+        (lacks_calls, "some steps train without a call of the module"),
+        (step >= FIRST_STEPS and _varies_alone(leads[0]), "the first dimension of the inputs alone varies"),
+        (is_apart and ratio("backwards", "steps") > 1 + SOMETIMES, "several networks are trained in turn"),
+        # backward passes that come after several forward passes
+        (ratio("joint_backwards", "backwards") >= USUALLY, "the module runs several times for each loss"),
+        (
+            ratio("repeated_forwards", "forwards") >= SOMETIMES
+            or inputs_repeat_sometimes,  # in one step, or in several
+            "the module takes the same samples several times",
         ),
-        "the first dimension of the inputs alone varies, and no loader of torch tells that it is the samples": (
-            step >= FIRST_STEPS and _varies_alone(leads[0])
+        (
+            ratio("no_gradient_forwards", "steps") >= USUALLY or writes,  # in training mode, or in any
+            "the module also runs without gradients between the steps, as to make its samples",
         ),
-        "several networks are trained in turn, and no loader of torch tells the samples": (
-            is_apart and ratio("backwards", "steps") > 1 + SOMETIMES
-        ),
-        # backward passes after several forward passes
-        "the module runs several times for each loss, and no loader of torch tells the samples": (
-            ratio("joint_backwards", "backwards") >= USUALLY
-        ),
-        # in one step, or in several
-        "the module takes the same samples several times, and no loader of torch tells how often": (
-            ratio("repeated_forwards", "forwards") >= SOMETIMES or inputs_repeat_sometimes
-        ),
-        # in training mode
-        "the module also runs without gradients between the steps, so its samples may be used several times": (
-            ratio("no_gradient_forwards", "steps") >= USUALLY
-        ),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    )
+    why = next((reason for holds, reason in reasons if holds), None)
+    return why and f"{why}, and no loader of torch tells the samples"
 
 
 def _varies_alone(lead: ProcessCounts) -> bool:
@@ -171,10 +167,12 @@ def _varies_alone(lead: ProcessCounts) -> bool:
     It may be that of time, of the nodes of graphs, or of joined samples, and not that of the samples.
     """
     first_points = [point for point in lead.points if BASE_STEP <= point["steps"] <= FIRST_STEPS]
-    sizes = {count_in(point, "rows") - count_in(before, "rows") for before, point in pairwise(first_points)}
+    sizes = Counter(count_in(point, "rows") - count_in(before, "rows") for before, point in pairwise(first_points))
+    most_frequent = max(sizes.values(), default=0)
     other_sizes = lead.points[-1].get("form", "").partition(" ")[0].split("x")
-    # the last batch of a pass may be smaller, and batches of pictures may vary (both numbers are chosen)
-    return len(sizes) > 3 and len(other_sizes) < 3 and "?" not in other_sizes
+    # the last batch of a pass may be smaller, and batches of pictures may vary (all numbers are chosen)
+    varies = len(sizes) > 2 and 3 * most_frequent < 2 * sizes.total()
+    return varies and len(other_sizes) < 3 and "?" not in other_sizes
 
 
 def _why_unseen(leads: Sequence[ProcessCounts]) -> str:

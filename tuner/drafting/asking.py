@@ -253,7 +253,8 @@ def _flags_by_person(
     """Show the proposed flags to a person, and return the flags that the answers choose.
 
     A first question is about all flags but the precision, and is repeated until its answer can be used. A second
-    question asks whether the precision may vary. `say`, `ask` and `growth_limit`: see `flags_to_search`.
+    question asks whether the precision may vary. `say` shows a line, `ask` shows a question and returns the
+    answer, and `growth_limit` returns how far the values of a flag may grow.
     """
     by_name = {search.parameter: search for search in proposed(known)}
     shown = {name: search for name, search in by_name.items() if not search.is_precision}

@@ -188,7 +188,8 @@ def complaint(
 def _no_progress(output: Output, seconds: float, *, is_counting: bool, steps: int) -> str:
     """Return why a command that still runs shows no progress, and what the user can do.
 
-    `is_counting` and `steps`: see `complaint`.
+    `is_counting`: whether its Python could count steps, but no optimizer has made one. `steps`: the optimizer steps
+    that were counted.
     """
     took = probe.duration(seconds)
     if is_counting:

@@ -188,8 +188,9 @@ def first_run(
 ) -> Watched:
     """Run a draft's command with its own values, and return what it showed. Its files go to `folder`.
 
-    `limit_s` and `check` are those of `watch`. Raises TrainerError where the program is missing or shows no progress,
-    DeviceError where devices cannot be read, and the errors of `check`.
+    After `limit_s` seconds without progress, the run ends. `check` is called once, at the first step of an optimizer,
+    with what is known of the command's processes. Raises TrainerError where the program is missing or shows no
+    progress, DeviceError where devices cannot be read, and the errors of `check`.
     """
     space = drafted.space() or {"nothing": {"choices": [0]}}  # a study needs a parameter
     spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})

@@ -3,10 +3,10 @@
 from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.findings import (
     Topic,
-    beside_table,
     failed_configs,
     failed_lines,
     findings,
+    findings_beside_table,
     result_finding,
 )
 from tuner.export.gain_in_words import Headline, gain_headline, gain_text, session_note

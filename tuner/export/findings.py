@@ -73,7 +73,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     ]
 
 
-def beside_table(row: CaseSummary) -> list[CaseFinding]:
+def findings_beside_table(row: CaseSummary) -> list[CaseFinding]:
     """Return the findings to print below a table of the study's cases, whose numbers already show the result.
 
     The result is among them where numbers do not say all: where there is no best, where the best changes what is

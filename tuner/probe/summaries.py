@@ -115,7 +115,7 @@ def summarise(
     def mean(field: str, interval_s: float | None = None) -> float | None:
         """Return the mean of a field of the samples over the window; None if nothing measured it.
 
-        `interval_s` is that of `mean_readings`.
+        `interval_s`: the seconds over which each reading is a mean; None if it is one since the reading before.
         """
         quantity = _window_mean(samples, window, attrgetter(field), interval_s)
         return quantity and quantity.value

@@ -282,7 +282,7 @@ class History:
         return [cold.config for cold in sorted(self._cold.values(), key=attrgetter("value"), reverse=True)]
 
 
-StartsNeeded = Callable[[Config], float]
+Starts = Callable[[Config], float]
 """Returns how many trainer starts a probe of a config takes now: 0 in an open session, otherwise 1."""
 
 ALL_PROBED = "every config has been probed or cannot fit"
@@ -290,7 +290,7 @@ ALL_PROBED = "every config has been probed or cannot fit"
 
 
 def one_start(config: Config) -> float:
-    """Return 1, as every config needs where each probe starts its trainer; a `StartsNeeded`."""
+    """Return 1, as every config needs where each probe starts its trainer; a `Starts`."""
     return 1.0
 
 
@@ -329,7 +329,7 @@ class Done(NamedTuple):
     reason: str
 
 
-Chooser = Callable[[History, StartsNeeded], Choice | Done | None]
+Chooser = Callable[[History, Starts], Choice | Done | None]
 """Chooses from a study's history, and from the starts that each config needs now. None: the next chooser decides.
 
 A chooser remembers nothing between two calls, except for its random numbers: all that it knows is in the history. A
@@ -337,13 +337,13 @@ chooser to which all configs cost the same names its second argument `_starts_ne
 """
 
 
-def first_answer(choosers: Sequence[Chooser], history: History, starts_needed: StartsNeeded) -> Choice | Done | None:
+def first_answer(choosers: Sequence[Chooser], history: History, starts_needed: Starts) -> Choice | Done | None:
     """Return the answer of the first chooser that has one; None where none has."""
     answers = (choose(history, starts_needed) for choose in choosers)
     return next((answer for answer in answers if answer is not None), None)
 
 
-def retry(history: History, _starts_needed: StartsNeeded) -> Choice | None:
+def retry(history: History, _starts_needed: Starts) -> Choice | None:
     """Choose the config of the first failed trial that is due again; None without one."""
     failed = history.due_retry()
     if failed is None:
@@ -362,12 +362,12 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, StartsNeeded], Config | None] = lambda history, _starts_needed: history.unconfirmed()
+    confirm: Callable[[History, Starts], Config | None] = lambda history, _starts_needed: history.unconfirmed()
     """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
     predicts_end: bool = False
     """Whether `Choice.trials_left` is known after some trials; it then includes the probes that `confirm` adds."""
 
-    def choose(self, history: History, starts_needed: StartsNeeded) -> Choice | Done:
+    def choose(self, history: History, starts_needed: Starts) -> Choice | Done:
         """Choose what to probe next.
 
         A config that failed by itself is probed outside any session now: the session may have caused the failure.

@@ -123,7 +123,7 @@ class MemoryRise:
         return self._fitted(late=True)
 
     def _fitted(self, *, late: bool) -> MemoryGrowth:
-        """Return how fast the floors grow in a straight line, and how probable it is that they grow at all.
+        """Return how fast the least memory of each part grows in a straight line, and how probably it grows at all.
 
         The straight line that fits best is compared with curves that do not grow for ever, by Schwarz's criterion. A
         short part may miss the least memory, so the least of three neighbouring floors counts.
@@ -171,9 +171,10 @@ class MemoryRise:
         return self.resolution_mib**2 / 12
 
     def _evidence_without_growth(self, at_s: NDArray[np.floating[Any]], floors: Floats) -> float:
-        """Return the largest evidence for a curve of the floors that does not grow for ever.
+        """Return the largest evidence for a curve of memory that does not grow for ever.
 
-        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps.
+        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps. `floors`: the least
+        memory in each part of the run, in MiB, around the times `at_s`.
         """
         variance = float(floors.var())
         evidence = [
@@ -243,7 +244,7 @@ class MemoryRise:
 
         Args:
             until_s: The end, in seconds after the first mark.
-            prior: What is known of records before the run.
+            prior: How often memory exceeds all before it, and by how much, as expected before the run.
 
         Returns:
             The rises, the smallest first.
@@ -286,7 +287,7 @@ class MemoryRise:
             random: The source of random numbers.
             draws: The number of draws.
             log_time_ratio: The coming time as a multiple of the observed time, both in logarithms.
-            prior: What is known of records before the run.
+            prior: How often memory exceeds all before it, and by how much, as expected before the run.
             sizes: The observed records, in MiB.
         """
         # How many records come in each draw: the posterior of their rate is a gamma distribution.
@@ -395,7 +396,8 @@ def forecast_memory(
 ) -> MemoryForecast | None:
     """Return how surely memory suffices for a training of so many hours, on the device where that is least sure.
 
-    None where no device's memory is known. `prior`: what is known of records before the run.
+    None where no device's memory is known. `prior`: how often memory exceeds all before it, and by how much, as
+    expected before the run.
     """
     answers: list[MemoryForecast] = []
     for device in devices:

@@ -21,7 +21,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
-from tuner.search.choosing import Choice, Chooser, Done, History, StartsNeeded, Strategy, one_start
+from tuner.search.choosing import Choice, Chooser, Done, History, Starts, Strategy, one_start
 from tuner.search.frontier import DEVICE_MEMORY
 from tuner.search.trials import Sibling, distribution
 from tuner.study import LADDER, Config, Parameter, SearchSpec, Space, Value, grouped
@@ -108,7 +108,7 @@ def _value_distance(parameter: Parameter, value: Value | None, second: Value | N
 class StrategySampler(RandomSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
-    def __init__(self, space: Space, strategy: Strategy, *, starts_needed: StartsNeeded = one_start) -> None:
+    def __init__(self, space: Space, strategy: Strategy, *, starts_needed: Starts = one_start) -> None:
         """Make a sampler that asks `strategy` for configs of `space`.
 
         `starts_needed` returns how many starts of the trainer a config needs now; it is called before each trial.
@@ -211,7 +211,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     """
     configs = space.start_configs(per_variant)
 
-    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | None:
+    def choose(history: History, _starts_needed: Starts) -> Choice | None:
         """Choose the first seed that is new; None if all were probed."""
         config = next(filter(history.is_new, configs), None)
         return None if config is None else Choice(config=config)
@@ -231,7 +231,7 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     # it may be outside: this space may lack a value of the sibling, or have other rules
     configs = {case: config for case, config in nearest.items() if config in space}
 
-    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | None:
+    def choose(history: History, _starts_needed: Starts) -> Choice | None:
         """Choose the first new config of `configs`, the best config of each sibling; before it, the user's own config.
 
         A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out;
@@ -265,7 +265,7 @@ class OptunaChooser:
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
         self._inner = _optuna_sampler(search, resumed_at)
 
-    def choose(self, history: History, starts_needed: StartsNeeded) -> Choice | None:
+    def choose(self, history: History, starts_needed: Starts) -> Choice | None:
         """Choose the cheapest new config of four draws; None if no config is new.
 
         TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen, out

@@ -19,18 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.probe import largest_value
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.choosing import (
-    ALL_PROBED,
-    Aim,
-    Choice,
-    Chooser,
-    Done,
-    History,
-    StartsNeeded,
-    Strategy,
-    first_answer,
-    retry,
-)
+from tuner.search.choosing import ALL_PROBED, Aim, Choice, Chooser, Done, History, Starts, Strategy, first_answer, retry
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.resource_model import fitted_after_siblings
@@ -50,7 +39,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
     name = ladder or LADDER
 
-    def choose(history: History, starts_needed: StartsNeeded) -> Choice | None:
+    def choose(history: History, starts_needed: Starts) -> Choice | None:
         """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
@@ -73,7 +62,7 @@ def downwards(space: Space) -> list[Config]:
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
 
-def until_one_runs(history: History, _starts_needed: StartsNeeded) -> Done | None:
+def until_one_runs(history: History, _starts_needed: Starts) -> Done | None:
     """End a recovery once a config has succeeded; None before."""
     return Done(reason="a config has run") if eligible(history.records) else None
 
@@ -109,7 +98,7 @@ def by_drawing(
     None where there is none, or no speed to compare.
     """
 
-    def confirm(history: History, _starts_needed: StartsNeeded) -> Config | None:
+    def confirm(history: History, _starts_needed: Starts) -> Config | None:
         """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
@@ -137,7 +126,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     config that was never probed waits for its default: a retry or a confirmation stays as it is.
     """
 
-    def choose(history: History, starts_needed: StartsNeeded) -> Choice | Done | None:
+    def choose(history: History, starts_needed: Starts) -> Choice | Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
         answer = first_answer(strategy.choosers, history, starts_needed)
         if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
@@ -261,7 +250,7 @@ def ladder_calibration(space: Space) -> Strategy:
         unfinished = [config for config in configs if not history.is_over(config)]
         return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
-    def choose(history: History, starts_needed: StartsNeeded) -> Choice | Done:
+    def choose(history: History, starts_needed: Starts) -> Choice | Done:
         """Choose the config to probe next; end once a worker has stored the rungs, or the probes suffice."""
         is_stored = StudyAttributes(history.study.user_attrs).rungs is not None
         config = next_config(history)

@@ -27,17 +27,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import (
-    FIRST_TRIALS,
-    Aim,
-    Choice,
-    Done,
-    History,
-    StartsNeeded,
-    Strategy,
-    confirmation,
-    one_start,
-)
+from tuner.search.choosing import FIRST_TRIALS, Aim, Choice, Done, History, Starts, Strategy, confirmation, one_start
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -284,7 +274,7 @@ class CaseStudy:
 
     @property
     def awaited_now(self) -> frozenset[int]:
-        """The ids of the running trials for which this process waits where it cannot begin a trial.
+        """The ids of the running trials that must end before this process can begin a trial, read now.
 
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
@@ -373,7 +363,7 @@ class CaseStudy:
     def ask(
         self,
         target: int | None,
-        starts_needed: StartsNeeded = one_start,
+        starts_needed: Starts = one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> OwnTrial | None:
@@ -442,9 +432,7 @@ class CaseStudy:
             is_repeat=history.newest(trial.params) is not None,
         )
 
-    def _next_choice(
-        self, history: History, target: int | None, starts_needed: StartsNeeded, left_s: float
-    ) -> Choice | None:
+    def _next_choice(self, history: History, target: int | None, starts_needed: Starts, left_s: float) -> Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 
         A confirmation comes first if the time that is left is too short for the search's next probe and the

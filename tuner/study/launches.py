@@ -164,7 +164,7 @@ def _with_launch(study: dict[str, Any], name: str, launch: LaunchSpace) -> dict[
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
         raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
-    added = _begin(trainer, options, launch)
+    added = _command_to_complete(trainer, options, launch)
     values = {**launch.rule_defaults, **added.values()}
     for flag, setting in launch.space.items():
         current = _current_value(added, flag, setting)
@@ -205,8 +205,11 @@ def _completed_options(options: Mapping[str, Any], added: _Completion) -> dict[s
     return completed
 
 
-def _begin(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: LaunchSpace) -> _Completion:
-    """Return the command of a study. Its file is the first JSON file among its words with the keys `launch.file`."""
+def _command_to_complete(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: LaunchSpace) -> _Completion:
+    """Return a study's command, to which nothing of the launch is added yet.
+
+    Its file is the first JSON file among its words with the keys `launch.file`.
+    """
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
     command = _Completion(words, {name: str(value) for name, value in (options.get("env") or {}).items()})

@@ -19,7 +19,7 @@ from tuner.export import CaseView, in_words, with_error
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, ProbeRecord, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose, Workbench
-from tuner.search.choosing import Aim, Choice, Done, History, StartsNeeded, Strategy
+from tuner.search.choosing import Aim, Choice, Done, History, Starts, Strategy
 from tuner.search.memory_growth import (
     PILING_UP,
     PROVOKED,
@@ -183,7 +183,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
     """
     choices = [Choice(config=config, aim=Aim.REPORT, cold=True, details=ladder or "")]  # a search's only choice
 
-    def choose(history: History, _starts_needed: StartsNeeded) -> Choice | Done:
+    def choose(history: History, _starts_needed: Starts) -> Choice | Done:
         """Return the choice of the config in the first call, and the end of the search in the second."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
@@ -368,7 +368,7 @@ class SoakChooser:
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
-    def choose(self, history: History, _starts_needed: StartsNeeded) -> Choice | Done:
+    def choose(self, history: History, _starts_needed: Starts) -> Choice | Done:
         """Return the next soak: first that of the best config, and after a config that was refused, another rung.
 
         Done where no config was refused and the best has passed, or where no rung is left that may pass.

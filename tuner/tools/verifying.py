@@ -264,7 +264,7 @@ class Verification:
     def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
         """Choose the configs to measure again.
 
-        Raises StudyError where these devices are others than the study's, and as `subjects` does.
+        Raises StudyError as `subjects` does.
 
         Args:
             job: What the runs are made with.
@@ -273,15 +273,6 @@ class Verification:
             budget: The time in which all runs but the first four are to end.
             say: Shows a line.
         """
-        stored, here = (
-            [name.partition(" ")[2] for name in view.record.devices],
-            [one.model for one in job.bench.devices],
-        )
-        if stored and stored != here:
-            raise StudyError(
-                f"{view.name} was measured on {', '.join(stored)}, so speeds on {', '.join(here)} do not compare; "
-                "name such devices with --devices, or search anew in a study with another name"
-            )
         self._job, self._case, self._budget, self._say = job, case, budget, say
         self.subjects = subjects(view, job.bench.space_for(case).own)
 

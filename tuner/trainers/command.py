@@ -145,12 +145,8 @@ class CommandTrainer(Trainer):
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             return {name: text for name, text in env.items() if bars.get(name) != text}
         # without HYDRA_FULL_ERROR, Hydra prints a hint at this variable last, in place of the exception
-        return {
-            "PYTHONUNBUFFERED": "1",
-            "HYDRA_FULL_ERROR": "1",
-            **env,
-            "TUNER_PROGRESS": study.escaped(str(slot.progress)),
-        }
+        progress = study.escaped(str(slot.progress))
+        return {"PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1", **env, "TUNER_PROGRESS": progress}
 
     def changed_files(self, config: Config, ranks: int) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.

@@ -13,7 +13,7 @@ from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
-from tuner.search.choosing import History, StartsNeeded, one_start
+from tuner.search.choosing import History, Starts, one_start
 from tuner.search.frontier import Frontier
 from tuner.search.gain import chooser
 from tuner.search.gain.chooser import Gain, GainSampler
@@ -62,7 +62,7 @@ class Search:
         self.asked: list[Config] = []
         self.resume()
 
-    def resume(self, starts_needed: StartsNeeded = one_start) -> None:
+    def resume(self, starts_needed: Starts = one_start) -> None:
         self.sampler = GainSampler(self.space, training_hours=self.training_hours, starts_needed=starts_needed)
         self.study.sampler = self.sampler
 

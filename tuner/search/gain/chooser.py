@@ -20,7 +20,7 @@ from tuner.search.choosing import (
     Choice,
     Done,
     History,
-    StartsNeeded,
+    Starts,
     Strategy,
     confirmation,
     one_start,
@@ -74,7 +74,7 @@ class Compared(NamedTuple):
 class Acquisition:
     """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook, starts_needed: StartsNeeded) -> None:
+    def __init__(self, outlook: Outlook, starts_needed: Starts) -> None:
         """Weigh the configs of an outlook. `starts_needed`: returns how many trainer starts a config takes now."""
         self.outlook = outlook
         self._starts_needed = starts_needed
@@ -474,15 +474,15 @@ class Gain:
         self._siblings = siblings
         self._latest: tuple[object, Outlook] | None = None
         """The numbers and states of the trials, and what is known of each config after them."""
-        self._acquisitions: dict[StartsNeeded, Acquisition] = {}
+        self._acquisitions: dict[Starts, Acquisition] = {}
         """What follows from the latest outlook, for each function that says what a probe takes now."""
 
-    def ended(self, history: History, starts_needed: StartsNeeded) -> Done | None:
+    def ended(self, history: History, starts_needed: Starts) -> Done | None:
         """Return why nothing is left to gain; None while something is."""
         reason = self._acquisition(history, starts_needed).reason_to_end()
         return None if reason is None else Done(reason=reason)
 
-    def choose(self, history: History, starts_needed: StartsNeeded) -> Choice | None:
+    def choose(self, history: History, starts_needed: Starts) -> Choice | None:
         """Choose the config that gains most per second of its probe; None where nothing may be probed any more."""
         acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
@@ -491,7 +491,7 @@ class Gain:
         config = self._with_patience(self._pool.configs[place], history.number)
         return Choice(config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left)
 
-    def compare_with_own(self, history: History, _starts_needed: StartsNeeded) -> Choice | None:
+    def compare_with_own(self, history: History, _starts_needed: Starts) -> Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         None if they can. From the fourth trial on, the own config is also repeated if other programs have disturbed it.
@@ -502,7 +502,7 @@ class Gain:
         config = history.incomparable_config(self._own) or disturbed
         return confirmation(self._with_patience(config, history.number)) if config else None
 
-    def confirm(self, history: History, starts_needed: StartsNeeded) -> Config | None:
+    def confirm(self, history: History, starts_needed: Starts) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
         It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
@@ -527,7 +527,7 @@ class Gain:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._outlook(history).best_config
 
-    def after_end(self, history: History, starts_needed: StartsNeeded) -> Config:
+    def after_end(self, history: History, starts_needed: Starts) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
         acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
@@ -543,7 +543,7 @@ class Gain:
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
-    def _acquisition(self, history: History, starts_needed: StartsNeeded) -> Acquisition:
+    def _acquisition(self, history: History, starts_needed: Starts) -> Acquisition:
         """Return what each config is expected to gain and to take, given a history and the starts that it needs now."""
         outlook = self._outlook(history)
         return self._acquisitions.setdefault(starts_needed, Acquisition(outlook, starts_needed))
@@ -597,7 +597,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        starts_needed: StartsNeeded = one_start,
+        starts_needed: Starts = one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 

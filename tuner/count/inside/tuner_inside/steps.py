@@ -34,7 +34,7 @@ class State:
         self.main = None
         """The tally of the living optimizer with most parameters."""
         self.calls = 0
-        """The steps of all optimizers, without those that steady steps have not settled yet."""
+        """The steps of all optimizers, without those that steady steps have not added yet."""
         self.totals = [0] * (len(COUNTS) + 1)
         """The counts that show whether steps are equal, after the last step that was counted in full."""
         self.growth = self.steady_growth = None
@@ -134,7 +134,9 @@ def _begin_to_be_steady(tally, optimizer):
     _state.equal_steps = _state.equal_steps + 1 if growth == _state.growth else min(_state.equal_steps, 0) + 1
     _state.totals, _state.growth = totals, growth
     module = tally.input_module and tally.input_module()
-    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, batches, *_ = growth
+    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, _, batches, *_ = (
+        growth
+    )
     feed = loaders.last_feed if batches else None
     has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not no_gradient_forwards
     is_feed_known = not batches or (feed is not None and feed.key is not None and not feed.copies.is_comparing())
@@ -151,8 +153,8 @@ def _begin_to_be_steady(tally, optimizer):
         return
     _state.steady_growth = growth
 
-    def settle(sums):
-        """Move the sums of steady steps into the counts. Each of them has repeated as many inputs as this step."""
+    def add_to_counts(sums):
+        """Add the sums of steps that were alike to the counts. Each has repeated as many inputs as this step."""
         tally.pending_rows = [] if sums.unlearned_rows is None else [sums.unlearned_rows]
         tally.calls = sums.backwards_since_step + len(tally.pending_rows)
         tally.steps += sums.steps
@@ -169,7 +171,7 @@ def _begin_to_be_steady(tally, optimizer):
             loaders.add_steady(feed, sums)
         _state.equal_steps = -1  # this step did not count in full
 
-    _state.steady_arguments = settle, tally.input_module, tally.last_mode, *tally.reading, feed, id(optimizer)
+    _state.steady_arguments = add_to_counts, tally.input_module, tally.last_mode, *tally.reading, feed, id(optimizer)
     _state.full_count_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
     steady.begin(*_state.steady_arguments)
 

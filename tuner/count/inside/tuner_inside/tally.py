@@ -19,7 +19,7 @@ FIRST_STEPS = 12
 """The number of first steps that each write a record, because they show what is trained."""
 COUNTS = (
     *("steps", "rows", "elements", "forwards", "backwards", "joint_backwards"),
-    *("repeated_forwards", "repeated_inputs", "no_gradient_forwards"),
+    *("repeated_forwards", "repeated_inputs", "no_gradient_forwards", "generations"),
 )
 """The counts of a tally that records have. They go on where another optimizer becomes the main one.
 
@@ -29,6 +29,7 @@ COUNTS = (
 - `repeated_forwards`: the forward passes of the same tensor as the forward pass before, in the same step
 - `repeated_inputs`: the steps whose first tensor is the last one of the step before
 - `no_gradient_forwards`: the forward passes without gradients in training mode, as rollouts make them
+- `generations`: the evaluations in which the module writes words, one in each call
 """
 
 
@@ -50,6 +51,8 @@ class Tally:
         """When the evaluation that runs now began; None while none runs."""
         self.evaluated_s = None
         """When the module was last called to evaluate."""
+        self.words = None
+        """The words of each sample in the last such call of this evaluation; None before it, and once it generates."""
         self.other_steps = 0
         """The steps of other optimizers since its last step."""
         self.main_steps_before = 0
@@ -115,7 +118,8 @@ class Tally:
             self.no_gradient_forwards += module.training and not has_gradients  # as rollouts of reinforcement learning
             self.evaluated_s = monotonic()
             if self.evaluates_from_s is None:
-                self.evaluates_from_s = self.evaluated_s
+                self.evaluates_from_s, self.words = self.evaluated_s, 0
+            self._note_words(first_tensor(args or kwargs))
             return
         if self.evaluates_from_s is not None:
             self._end_evaluation(monotonic())
@@ -125,6 +129,14 @@ class Tally:
             self._count_call(module, args, kwargs)
         else:  # another watched module works on the same samples, which count once; their batch has trained
             loaders.trains = True
+
+    def _note_words(self, tensor):
+        """Count an evaluation that generates: a call takes a word more than the call before, or the last word alone."""
+        if self.words is not None and tensor is not None and tensor.dim() == 2 and not tensor.dtype.is_floating_point:
+            words = int(tensor.shape[1])
+            generates = self.words > 0 and words in (1, self.words + 1)
+            self.generations += generates
+            self.words = None if generates else words
 
     def _end_evaluation(self, end_s):
         """Count the seconds of the evaluation that is over."""

@@ -56,6 +56,7 @@ def facts(optimizer, modules):
     optimizer_parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
         "torch": str(sys.modules["torch"].__version__),
+        "seed": sys.modules["torch"].initial_seed(),  # a random one where the script sets none
         "optimizer": type(optimizer).__name__,
         # `initial_lr` is that before a schedule, such as a warm-up, has changed it
         "learning_rate": _number(first_group.get("initial_lr", first_group.get("lr"))),
