@@ -100,11 +100,3 @@ def test_the_lower_bound_is_of_the_speed_that_the_study_compares(objective: str,
     trials[1] = replace(trials[1], probe=replace(trials[1].probe, samples_per_s=300.0, samples_per_s_se=4.5))
     record = CaseRecord(objective=objective, defaults=({"x": "own"},), trainer={"name": "command"})
     assert summary(CaseView(name="walk", record=record, trials=trials)).least_gain == least
-
-
-def test_a_typed_command_is_the_default_though_another_default_was_measured_before() -> None:
-    trials = [measured(number, config, 100.0, 0.0) for number, config in enumerate(("rung", "own"))]
-    record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"}, {"x": "rung"}), trainer={"name": "command"})
-    default = CaseView(name="walk", record=record, trials=trials).default
-    assert default
-    assert default.config == {"x": "own"}

@@ -48,6 +48,8 @@ class CaseView:
     """What the study keeps beside the trials."""
     trials: Sequence[TrialRecord] = ()
     """All trials, in the order of their numbers."""
+    own: Config | None = None
+    """The values of a typed command, with which the best is then compared; None where they are not known."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
 
@@ -215,8 +217,8 @@ class CaseView:
 
         Of a typed command it is always the first default: the user's own values.
         """
-        by_key = {standing.launch_key: standing for standing in self.configs}
-        measured = [by_key[key] for key in map(launch_digest, self.record.defaults) if key in by_key]
+        defaults = {launch_digest(config) for config in (self.record.defaults if self.own is None else (self.own,))}
+        measured = [standing for standing in self.configs if standing.launch_key in defaults]
         best_rung = self.rung(self.best.config) if self.best else None
         if not measured or not best_rung or self.record.trainer_name == "command":
             return next(iter(measured), None)
