@@ -14,8 +14,8 @@ from ruamel.yaml import YAML
 from tests_filled import FilledDatabase, filled
 from typer.testing import CliRunner
 
-from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
+from tuner.cli.screen import summary_table
 from tuner.errors import StoreError
 from tuner.export.case_view import CaseView
 from tuner.export.gain_in_words import gain_text

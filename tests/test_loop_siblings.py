@@ -9,8 +9,7 @@ import pytest
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
 from tuner.running.job import RECOVER, Job, Workbench, purpose_of_recording

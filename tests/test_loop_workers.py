@@ -8,8 +8,7 @@ from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Slot, Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import LEASE

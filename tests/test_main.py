@@ -53,7 +53,7 @@ def test_where_ctrl_c_is_ignored_the_command_goes_on() -> None:
 
 def test_showing_and_exporting_load_no_package_of_the_search() -> None:
     loaded = set(json.loads(started(MODULES, "tuner.cli.main", "tuner.cli.show").stdout))
-    assert {"tuner.export.write", "sqlalchemy"} <= loaded
+    assert {"tuner.export.tables", "sqlalchemy"} <= loaded
     assert HEAVY & loaded == set()
 
 

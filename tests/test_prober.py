@@ -23,9 +23,8 @@ from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
 from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.output import USUAL_BOUNDS, Bounds
-from tuner.probe.probe_plan import Device, ProbePlan
+from tuner.probe.probe_plan import Answer, Device, MonotonicClock, Next, ProbePlan, Stop
 from tuner.probe.process import Process, Sessions
-from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.job import open_workbench
 from tuner.running.prober import RealProber

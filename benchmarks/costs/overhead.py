@@ -26,10 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.devices.found import describe_machine
-from tuner.probe.probe_plan import LinePatterns, Slot
+from tuner.probe.probe_plan import Answer, DeviceSource, LinePatterns, MonotonicClock, Next, OutputLine, Slot
 from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, DeviceSource, MonotonicClock, Next, OutputLine
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder

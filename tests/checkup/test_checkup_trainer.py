@@ -174,9 +174,9 @@ def test_a_study_that_needs_samples_which_no_pattern_counts_has_a_problem() -> N
 
 
 def test_a_program_of_the_trainer_s_environment_is_found(tmp_path: Path) -> None:
-    program = tmp_path / "torchwalk"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    for name in ("torchwalk", "python"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
     trainer = command("torchwalk {num_envs}")
     assert "there is no program 'torchwalk'" in str([*check_named_trainer(study(trainer=trainer))])
     trainer["python"] = str(tmp_path / "python")

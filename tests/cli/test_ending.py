@@ -8,7 +8,7 @@ from tests_loop import bench, spec
 from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import lines_at_end
-from tuner.cli.show import whereabouts
+from tuner.cli.report import whereabouts
 from tuner.export import gain_text, result_finding
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary

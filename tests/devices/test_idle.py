@@ -24,8 +24,7 @@ from tuner.devices.cards import (
 from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.devices.found import device_variables, open_devices
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import MonotonicClock
+from tuner.probe.probe_plan import Device, MonotonicClock
 from tuner.probe.result import Failure, FailureKind
 
 TOTAL_MIB = 100_000.0

@@ -24,8 +24,7 @@ from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
 from tuner.drafting.writing import samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec

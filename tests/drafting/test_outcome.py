@@ -16,8 +16,7 @@ from tuner.count.signature import Shares
 from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import Change, FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
 from tuner.running.job import Job, Workbench

@@ -9,8 +9,7 @@ from tuner.count import ProcessCounts
 from tuner.drafting.command_template import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.study.command_words import missing_script
 from tuner.study.spec import ProbeSpec
 
@@ -107,7 +106,7 @@ def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: 
         (("the input device is not a TTY",), 1, ["exit code 1: the input device is not a TTY"]),
         ((), 7, ["exit code 7: no output"]),
         ((), 0, ["ended by itself after 3.0 s", "train for longer"]),
-        (("step 1", "step 2"), 0, ["before three iterations"]),
+        (("[1/9] 1 tree", "[9/9] 1 tree"), 0, ["before three iterations", "lines: [1/9] 1 tree | [9/9]", "report()"]),
     ],
 )
 def test_a_command_that_ends_at_once_is_named(

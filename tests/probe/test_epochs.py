@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.trainers.command_options import PRESETS
 
 PLAIN = r"step (?P<iteration>\d+)"

@@ -8,9 +8,8 @@ import pytest
 from tests_probe import READINGS, iterations, probe
 
 from tuner.probe.metrics import SAMPLES_PER_S, without_rough_speed
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import Answer, LinePatterns, Next, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, Next, OutputLine
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.search.verdict import next_answer
 from tuner.study.spec import ProbeSpec

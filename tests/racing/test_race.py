@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Next, Stop
+from tuner.probe.probe_plan import Next, ProbePlan, Stop
 from tuner.probe.result import Failure, FailureKind, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
 from tuner.running.job import Job

@@ -7,7 +7,7 @@ import pytest
 from tests_cli import study_file
 from tests_filled import FilledDatabase
 
-from tuner.cli.show import lines_to_copy
+from tuner.cli.report import lines_to_copy
 from tuner.drafting.writing import origin_line
 from tuner.export.reader import StudyReader, connect
 from tuner.report.facts import gather

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests_sessions import follow
 
+from tuner.probe.probe_plan import MonotonicClock
 from tuner.probe.process import Sessions, reserved_port
-from tuner.probe.protocols import MonotonicClock
 from tuner.tools.scaling.campaign import links_plan
 from tuner.trainers.base import make_slot
 

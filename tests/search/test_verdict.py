@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from tuner.probe.protocols import Answer, Next
+from tuner.probe.probe_plan import Answer, Next
 from tuner.probe.quantities import FULL_PCT, Block, standard_error
 from tuner.probe.result import Change, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, OutOfMemory

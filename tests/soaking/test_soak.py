@@ -10,8 +10,7 @@ import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
 
 from tuner.errors import StudyError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Stop
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.records.trial import ProbeRecord
 from tuner.running.job import Job

@@ -26,7 +26,7 @@ from tuner.probe import (
     Slot,
 )
 from tuner.probe.count_files import CountLine, MergedCounts
-from tuner.probe.protocols import Answer, Next, StartedProcess
+from tuner.probe.probe_plan import Answer, Next, StartedProcess
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
 

@@ -7,9 +7,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.base import check_trainer, make_slot

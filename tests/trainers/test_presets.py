@@ -4,9 +4,8 @@ import pytest
 
 from tuner.errors import TrainerError
 from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.base import make_slot
 from tuner.trainers.command import CommandTrainer

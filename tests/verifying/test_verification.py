@@ -11,8 +11,7 @@ from tests_loop import CASE, DEVICES, Quiet, bench, failed, measured, opened, sp
 from tests_replays import FakeClock
 
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Next, Stop
+from tuner.probe.probe_plan import Next, ProbePlan, Stop
 from tuner.probe.result import DeviceSummary, FailureKind, ProbeResult
 from tuner.running.events import CaseStarted, ProbeEnded
 from tuner.running.job import Budget, Job

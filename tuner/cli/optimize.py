@@ -14,10 +14,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner import export
 from tuner.cli import hints, options, setup, work
-from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.cli.show import open_reader, report_at_the_end, whereabouts
+from tuner.cli.report import report_at_the_end, whereabouts
+from tuner.cli.screen import JsonScreen, Screen, front_tables, open_screen, print_tables, summary_table
+from tuner.cli.show import open_reader
 from tuner.cli.slurm import submit_workers
 from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.drivers import Nvml
@@ -25,15 +26,6 @@ from tuner.devices.found import open_devices
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import (
-    CaseSummary,
-    export_study,
-    failed_lines,
-    prepare_results,
-    prepare_study,
-    relative_to_cwd,
-    write_files,
-)
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, NVIDIA, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import STUDY_FILE, database_url
@@ -125,7 +117,7 @@ def optimize(
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
     show = partial(_show_study, console, tables, screen, ready, url, print_best, result if command else None)
 
-    def show_all() -> list[CaseSummary]:
+    def show_all() -> list[export.CaseSummary]:
         """Return the summary of the study after showing it, what was found for a typed command, and how to train."""
         rows = show()
         if command:
@@ -198,11 +190,11 @@ def _changed_study_file(
     changed = changed_study(load(study), settings, max_seconds, globs)
     if globs:  # called for its StudyError, before the file is written: names that match nothing would make it useless
         select(open_trainer(changed.trainer).cases(), globs)
-    prepare_results(runs.resolve())
+    export.prepare_results(runs.resolve())
     text = yaml(changed.model_dump(mode="json", exclude_unset=True))
     console.print(f"{study} with other values is a study of its own: {changed.name}; see `--study {changed.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
-    return str(relative_to_cwd(write_files(runs.resolve() / changed.name, {STUDY_FILE: content})[0]))
+    return str(export.relative_to_cwd(export.write_files(runs.resolve() / changed.name, {STUDY_FILE: content})[0]))
 
 
 def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
@@ -225,7 +217,7 @@ def _show_study(
     url: str,
     command: list[str] | None,
     result: Callable[[], Result] | None,
-) -> list[CaseSummary]:
+) -> list[export.CaseSummary]:
     """Return the summary of the study, a row per case, after printing it, writing its tables and its report.
 
     Args:
@@ -244,9 +236,9 @@ def _show_study(
     if not result:
         for line in hints.lines_at_end(bench, ready.cases, rows):
             console.print(line)
-        for line in failed_lines(reader.cases, bench.folder):
+        for line in export.failed_lines(reader.cases, bench.folder):
             console.print(line)
-    written = export_study(url, bench.spec.name, bench.folder, ready.cases)
+    written = export.export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
     if screen:
         to_copy = None
@@ -294,7 +286,7 @@ def run_team(
     *,
     screen: Screen | None,
     passed_on: Mapping[str, object],
-    show: Callable[[], list[CaseSummary]],
+    show: Callable[[], list[export.CaseSummary]],
 ) -> None:
     """Run one worker for each group of devices until all have ended; then show the study and end the command.
 
@@ -311,7 +303,7 @@ def run_team(
         TunerError: with the errors of workers that the user can fix.
     """
     bench = search.bench
-    prepare_study(bench.folder)
+    export.prepare_study(bench.folder)
     with closing(Database(url)):  # makes the schema, before several workers ask for it
         hints.introduction(console, bench, search.cases, url, workers=len(groups))
     search.prober.close()  # each worker has its own

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli import options
-from tuner.cli.case_tables import print_tables
 from tuner.cli.options import number_option
+from tuner.cli.screen import print_tables
 from tuner.cli.slurm import resources, submit
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices, part_of

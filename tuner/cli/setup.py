@@ -12,24 +12,8 @@ import typer
 from rich.console import Console
 
 from tuner import probe
+from tuner.cli import options
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import (
-    RUNS,
-    STUDY,
-    Devices,
-    Json,
-    Runs,
-    Storage,
-    Study,
-    devices_option,
-    fallback_lines,
-    number_option,
-    open_console,
-    print_document,
-    print_to_copy,
-    say,
-    wrapped,
-)
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import open_devices
 from tuner.drafting.making import Wanted, make_study
@@ -41,8 +25,7 @@ from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.running.prober import open_prober, run_in
 from tuner.study import Case, Config, LaunchName, StudySpec, key_warnings, literal_line, load, shell_join
 from tuner.tools.checkup import Finding, Severity
-from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
-from tuner.tools.checkup.device_checks import opened_devices
+from tuner.tools.checkup.checks import check_up, check_up_machine, opened_devices, unchecked
 from tuner.trainers.typed_command import typed_command
 
 Command = Annotated[list[str] | None, typer.Argument(help="The command line to tune, after `--`.", show_default=False)]
@@ -53,7 +36,7 @@ Launch = Annotated[
         help=f"A ready-made space: {', '.join(get_args(LaunchName))}. Repeat for more. The command is not watched.",
     ),
 ]
-OnDevices = Annotated[str | None, devices_option("as many as the command has ranks")]
+OnDevices = Annotated[str | None, options.devices_option("as many as the command has ranks")]
 Searches = Annotated[
     list[str] | None,
     typer.Option(
@@ -65,7 +48,7 @@ Searches = Annotated[
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
 Seconds = Annotated[
-    float, number_option("--seconds", 1, "How long to watch the command; longer while torch makes no step.")
+    float, options.number_option("--seconds", 1, "How long to watch the command; longer while torch makes no step.")
 ]
 Python = Annotated[
     str | None, typer.Option(help="The Python of the trainer's environment; default: the command's own.")
@@ -93,13 +76,13 @@ def init(
     free_precision: FreePrecision = False,
     yes: Yes = False,
     force: Force = False,
-    runs: Runs = RUNS,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Make a study file: run a command once for up to a minute, and watch it.
 
     Example: tuner init -- python train.py --batch-size 32
     """
-    wanted, console = Wanted.of(locals()), open_console()
+    wanted, console = Wanted.of(locals()), options.open_console()
     if not command:
         raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`")
     study = study_of_command(console, command, wanted)
@@ -112,13 +95,13 @@ def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to
     `to_search`: whether a search follows. Raises the errors of `make_study`.
     """
     ask = partial(_answer, width=console.width) if console.is_terminal and sys.stdin.isatty() else None
-    return make_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
+    return make_study(command, wanted, console.print, warn=options.say, ask=ask, to_search=to_search)
 
 
 def _answer(prompt: str, width: int) -> str:
     """Show a question, wrapped between words, and return the line that a person types."""
     try:
-        return input(f"{wrapped(prompt.strip(), width - len(' '))} ")
+        return input(f"{options.wrapped(prompt.strip(), width - len(' '))} ")
     except EOFError as end:
         raise typer.Abort from end
 
@@ -159,17 +142,21 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
 
 
 def attempt(
-    study: Study, cases: Cases = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
+    study: options.Study,
+    cases: Cases = None,
+    settings: Settings = None,
+    devices: options.Devices = None,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Probe one config of the first case and show what was counted and measured. The study's results stay as they are.
 
     Example: tuner try --study train --set num_workers=4
     """
-    console = open_console()
+    console = options.open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)[0]
     config = first_config(bench, chosen, settings or [])
-    for line in (*fallback_lines(bench.spec, study), *key_warnings(bench.spec), *cut_ladders(bench, [chosen])):
+    for line in (*options.fallback_lines(bench.spec, study), *key_warnings(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
     prepare_results(bench.folder.parent)
     plan, result = _probe(console, bench, chosen, config)
@@ -199,7 +186,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
     def run(plan: probe.ProbePlan) -> _Probed:
         """Print the command of a plan, run it, and return what it gave."""
         console.print(f"case {case.name}: {in_words(config)}")
-        print_to_copy(f"command: {shell_join(plan.argv)}", console)
+        options.print_to_copy(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as stop_requested, closing(open_prober(bench, console.print)) as prober:
 
             def stop(_: probe.ProbeResult | None) -> probe.Answer:
@@ -244,11 +231,11 @@ def _show_probe(console: Console, bench: Workbench, plan: probe.ProbePlan, resul
 
 def doctor(
     command: Command = None,
-    study: Annotated[str | None, STUDY] = None,
-    devices: Devices = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
-    as_json: Json = False,
+    study: Annotated[str | None, options.STUDY] = None,
+    devices: options.Devices = None,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
+    as_json: options.Json = False,
 ) -> None:
     """Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem.
 
@@ -257,7 +244,7 @@ def doctor(
     if command and study:
         raise StudyError("name a --study or a command after `--`, not both")
     spec = load(study) if study else None
-    console = open_console(stderr=as_json)
+    console = options.open_console(stderr=as_json)
     with console.status("opening the devices"):
         source = opened_devices(spec.devices_for(devices) if spec else devices or "auto")
     if spec and study:
@@ -270,7 +257,7 @@ def doctor(
         not_checked = unchecked(source, storage, typed)
     if as_json:
         findings = list(checks)
-        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(not_checked)})
+        options.print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(not_checked)})
     else:
         findings = _print_findings(console, checks)
         for text in not_checked:

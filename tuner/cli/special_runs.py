@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tuner import export
 from tuner.cli import options, work
-from tuner.cli.case_tables import print_tables, summary_table
+from tuner.cli.screen import print_tables, summary_table
 from tuner.cli.show import open_reader
 from tuner.errors import EmptyStoreError, StoreError
 from tuner.export.recorded_table import Table as RecordedTable
@@ -30,8 +30,7 @@ from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.events import out_of_time
 from tuner.running.job import RECOVER, Budget, Workbench, chosen_cases, open_workbench, within_budget
-from tuner.running.loop import optimize
-from tuner.running.recording import plan_recording, record_cases, recording_bench
+from tuner.running.loop import optimize, plan_recording, record_cases, recording_bench
 from tuner.store.races import RaceRuns
 from tuner.study import MOST_HOURS, Case, Config, grouped, ladder_of, literal_word
 from tuner.tools.racing import Entrant, Place, Race, Round, entrants, rounds, verdict

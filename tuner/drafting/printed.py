@@ -142,6 +142,12 @@ class Output:
         return failure.detail if failure else self.evidence.crash_line()
 
     @property
+    def tail(self) -> str:
+        """The last three lines, in words."""
+        last_lines = " | ".join(text.strip()[:200] for text in list(self.texts)[-3:])
+        return f"the last lines: {last_lines}" if last_lines else "it printed nothing"
+
+    @property
     def crash(self) -> str | None:
         """The exception that has probably ended some process; None where no line shows one."""
         return None if self.evidence.fatal_t_s is None else self.cause
@@ -170,8 +176,10 @@ def complaint(
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
     elif exit_code == 0:
         made = f" and {probe.number_of(steps, 'optimizer step')}" if steps else ", before three iterations were seen"
+        unseen = "" if steps else f"; {output.tail}; if it made more, {OTHER_WAYS}"
         # counts begin at the third step, and `drafting.writing` asks for eight iterations of a probe
-        why = f"the command ended by itself after {took}{made}; a probe needs about 12, so let it train for longer"
+        longer = "a probe needs about 12, so let it train for longer"
+        why = f"the command ended by itself after {took}{made}; {longer}{unseen}"
     else:
         why = _no_progress(output, seconds, is_counting=is_counting, steps=steps)
     return f"{why} (all its output is in {plan.slot.console})"
@@ -184,17 +192,15 @@ def _no_progress(output: Output, seconds: float, *, is_counting: bool, steps: in
     that were counted.
     """
     took = probe.duration(seconds)
-    last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
     if is_counting:
-        printed = f"the last lines: {last_lines}" if last_lines else "it printed nothing"
         more_s = 2 * 60 * max(1, round(seconds / 60))
         return (
-            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun "
+            f"the script made no optimizer step of torch in {took}; {output.tail}; if its start takes longer, rerun "
             f"`tuner` with --seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
         )
     remedies = f"give `tuner` a longer start with --seconds 300, {OTHER_WAYS}"
     remedies = remedies if steps else f"{NOT_LET_IN}; {remedies}"
-    if not last_lines:
+    if not output.texts:
         return f"the command printed nothing in {took}; {remedies}"
     count = probe.number_of(len(output.texts), "line")
-    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {remedies}"
+    return f"nothing in {count} of {took} counts iterations; {output.tail}; {remedies}"

@@ -16,7 +16,7 @@ from tuner.drafting.printed import NOT_LET_IN, Output, PrintedLines, PrintedProg
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
 from tuner.probe.count_files import COUNTED_INSIDE
-from tuner.probe.protocols import StartProcess
+from tuner.probe.probe_plan import StartProcess
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.study.command_words import missing_script

@@ -20,8 +20,8 @@ from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
 from tuner.probe.own_files import Protection, ProtectionMeans, folders_of, protected
+from tuner.probe.probe_plan import StartedProcess
 from tuner.probe.process import prepare
-from tuner.probe.protocols import StartedProcess
 
 Item = TypeVar("Item")
 LEAVE_S = 10.0

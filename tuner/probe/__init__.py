@@ -28,27 +28,25 @@ from tuner.probe.probe_plan import (
     NVIDIA,
     SCORE_GROUP,
     THREADS,
+    Answer,
+    Clock,
     Device,
+    DeviceSource,
+    Launch,
     LinePatterns,
+    MonotonicClock,
+    Next,
+    OutputLine,
     ProbePlan,
+    Prober,
+    Recorder,
     Slot,
+    Stop,
+    ending_after_last,
     search_path,
 )
 from tuner.probe.process import Process, Sessions, other_tuners, reserved_port
 from tuner.probe.progress_reader import MOST, ProgressReader
-from tuner.probe.protocols import (
-    Answer,
-    Clock,
-    DeviceSource,
-    Launch,
-    MonotonicClock,
-    Next,
-    OutputLine,
-    Prober,
-    Recorder,
-    Stop,
-    ending_after_last,
-)
 from tuner.probe.quantities import (
     FULL_PCT,
     HOUR_S,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tuner.errors import OutputError
-from tuner.probe.protocols import Clock, OutputLine
+from tuner.probe.probe_plan import Clock, OutputLine
 from tuner.probe.quantities import BYTES_PER_MIB
 from tuner.study import open_anew, open_regular, without_keys
 

@@ -27,13 +27,11 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, cast
 
 from tuner.errors import LaunchError, OutputError, TrainerError
-from tuner.probe import guard
+from tuner.probe import guard, probe_plan
 from tuner.probe.count_files import CountLines, MergedCounts
 from tuner.probe.guard import GUARD_VARIABLE, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, json_object, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
-from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
 from tuner.probe.result import BREACH
 from tuner.progress import PROGRESS, REQUESTS
 from tuner.study import escaped, open_anew, open_at_once, shell_join
@@ -114,10 +112,10 @@ def reserved_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-class Process(StartedProcess):
+class Process(probe_plan.StartedProcess):
     """A started trainer with its guard process, its console and its progress file."""
 
-    def __init__(self, plan: ProbePlan, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
+    def __init__(self, plan: probe_plan.ProbePlan, clock: probe_plan.Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
         """Write the plan's files and start its command.
 
         Raises OutputError when files cannot be written, TrainerError when the command cannot be started.
@@ -154,7 +152,7 @@ class Process(StartedProcess):
         self._console = Console(pipe, log, clock, self._origin_s, bounds=bounds, mask=self._mask)
         self.pid = self._started_pid(plan)
 
-    def _started_pid(self, plan: ProbePlan) -> int:
+    def _started_pid(self, plan: probe_plan.ProbePlan) -> int:
         """Wait for the guard's message about the start, and return the id of the trainer's process.
 
         Raises LaunchError where the message says that the command cannot be started.
@@ -169,12 +167,12 @@ class Process(StartedProcess):
             "see `trainer.python` and the command of the study file"
         )
 
-    def lines(self, timeout_s: float) -> list[OutputLine]:
+    def lines(self, timeout_s: float) -> list[probe_plan.OutputLine]:
         """Return new console lines and progress records; wait up to `timeout_s` seconds for the first console line."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
         texts = map(self._mask.text, (*self._reports(), *self.counts.read()))
-        return lines + [OutputLine(t_s=now_s, text=text, stream="progress") for text in texts]
+        return lines + [probe_plan.OutputLine(t_s=now_s, text=text, stream="progress") for text in texts]
 
     def _reports(self) -> list[str]:
         """Return the new messages that the trainer has reported. If they cannot be read, one message says so, once."""
@@ -233,7 +231,7 @@ class Process(StartedProcess):
         self._socket.close()
 
 
-def prepare(plan: ProbePlan) -> None:
+def prepare(plan: probe_plan.ProbePlan) -> None:
     """Make the plan's out dir where it is missing, and write the plan's files. Raises OutputError when this fails."""
     try:
         plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
@@ -248,21 +246,21 @@ def prepare(plan: ProbePlan) -> None:
         raise unwritable(error.filename or plan.slot.out_dir, error) from error
 
 
-def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
+def _protection(plan: probe_plan.ProbePlan, command: Sequence[str]) -> Protection | None:
     """Begin to protect the person's files from a command, and return what makes them as they were: see `own_files`.
 
     None where the plan wants no protection, or where none is possible. None also where the program of the command does
     not exist: then nothing starts that could change files, and the guard reports the missing program.
     """
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]
-    path_of_command = plan.environment({"PATH": search_path(plan.programs)})["PATH"]
+    path_of_command = plan.environment({"PATH": probe_plan.search_path(plan.programs)})["PATH"]
     if not plan.protects_files or shutil.which(program, path=path_of_command) is None:
         return None
     return protected(folders_of(command, plan.cwd, plan.slot.out_dir), plan.slot.out_dir)
 
 
 def _start_guard(
-    plan: ProbePlan, command: Sequence[str], guards_end: socket.socket, term_grace_s: float
+    plan: probe_plan.ProbePlan, command: Sequence[str], guards_end: socket.socket, term_grace_s: float
 ) -> "subprocess.Popen[bytes]":
     """Start a guard with a command, and return the guard's process, which has the output of the command.
 
@@ -278,7 +276,7 @@ def _start_guard(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=plan.cwd,
-                env=plan.environment({**os.environ, "PATH": search_path(plan.programs)}),
+                env=plan.environment({**os.environ, "PATH": probe_plan.search_path(plan.programs)}),
                 start_new_session=True,
             )
     except OSError as error:
@@ -328,7 +326,9 @@ class Sessions:
     It also has three times its longest iteration, because it looks for requests only between iterations.
     """
 
-    def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
+    def __init__(
+        self, clock: probe_plan.Clock, start: probe_plan.StartProcess | None = None, *, stop_s: float = STOP_S
+    ) -> None:
         """Launch plans, in sessions where plans can share one.
 
         Args:
@@ -343,7 +343,7 @@ class Sessions:
         """The open session."""
         self._run: SessionRun | None = None
         """The last run of a session; None after a cold plan."""
-        self._process: StartedProcess | None = None
+        self._process: probe_plan.StartedProcess | None = None
         """The process that was started last."""
 
     @property
@@ -364,7 +364,7 @@ class Sessions:
         """The processes of the last start that still run after they were ended; None when there are none."""
         return self._process.still_running if self._process else None
 
-    def __call__(self, plan: ProbePlan) -> RunningTrainer:
+    def __call__(self, plan: probe_plan.ProbePlan) -> probe_plan.RunningTrainer:
         """Start the command of a cold plan, or a run of a warm plan in a session, and return it; see `Launch`."""
         origin_s = self._clock.now()
         if self._run is not None:
@@ -393,7 +393,9 @@ class Sessions:
 class SessionRun:
     """One probe in a session; a `RunningTrainer`."""
 
-    def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float) -> None:
+    def __init__(
+        self, plan: probe_plan.ProbePlan, session: "_Session", clock: probe_plan.Clock, origin_s: float, stop_s: float
+    ) -> None:
         """Send the request for the run. Raises OutputError when the run's console log cannot be opened.
 
         Args:
@@ -417,7 +419,7 @@ class SessionRun:
         self._log = Log(plan.slot.console)
         session.requests.send("run", **(plan.request or {}))
 
-    def lines(self, timeout_s: float) -> list[OutputLine]:
+    def lines(self, timeout_s: float) -> list[probe_plan.OutputLine]:
         """Return the session's new lines, with their times on the clock of this run.
 
         A breach of the protocol appears as a console line, which a rule for failures matches.
@@ -471,7 +473,7 @@ class SessionRun:
         """Return whether the trainer still works on the run, in a healthy session."""
         return not self._is_done and self._session.is_healthy
 
-    def _checked(self, line: OutputLine) -> OutputLine:
+    def _checked(self, line: probe_plan.OutputLine) -> probe_plan.OutputLine:
         """Update the state of the run and of the session by a message of the trainer, and return its line.
 
         A line of the console is no message and is returned as it is. In place of a message that the protocol does not
@@ -497,15 +499,15 @@ class SessionRun:
                 return self._breach(f"no message: {line.text[:200]}")
         return line
 
-    def _breach(self, problem: str) -> OutputLine:
+    def _breach(self, problem: str) -> probe_plan.OutputLine:
         """Return a console line about a breach of the protocol; `problem` says which."""
-        return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + problem)
+        return probe_plan.OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + problem)
 
 
 class _Session:
     """A started trainer that accepts requests."""
 
-    def __init__(self, plan: ProbePlan, clock: Clock, start: StartProcess) -> None:
+    def __init__(self, plan: probe_plan.ProbePlan, clock: probe_plan.Clock, start: probe_plan.StartProcess) -> None:
         """Start the trainer that serves `plan` and later plans with the same key.
 
         The log files of its start lie in a folder of the session, because each run has log files of its own.

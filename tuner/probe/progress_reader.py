@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.evidence import quoted
 from tuner.probe.output import json_object
-from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns, OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 
 MOST_ITERATIONS = 2**31 - 1

@@ -16,9 +16,8 @@ from typing import NamedTuple
 from tuner.count import DIVERGES, has_started
 from tuner.probe import summaries
 from tuner.probe.metrics import spread
-from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.probe_plan import Clock, Launch, Next, ProbePlan, Recorder, RunningTrainer, Stop, ending_after_last
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Clock, Launch, Next, Recorder, RunningTrainer, Stop, ending_after_last
 from tuner.probe.quantities import HOUR_S, Quantity, of_known
 from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series

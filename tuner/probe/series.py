@@ -14,8 +14,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import Clock, DeviceSource
+from tuner.probe.probe_plan import Clock, Device, DeviceSource
 from tuner.probe.quantities import of_known
 from tuner.probe.result import DeviceSample
 from tuner.probe.window import Mark, Window

@@ -34,7 +34,7 @@ def run_in(
 
 
 class RealProber:
-    """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
+    """Probes on the devices of a source; a `tuner.probe.probe_plan.Prober`.
 
     Memory that the cards hold when the prober is made does not count as busy later. `close` ends the open session.
     """

@@ -22,8 +22,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from tuner.errors import StudyError
 from tuner.study.keys import literal_keys, reference_to
 from tuner.study.launches import with_launches
+from tuner.study.shell import expanded
 from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
-from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
 """The largest file, in bytes."""

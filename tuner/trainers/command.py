@@ -144,7 +144,13 @@ class CommandTrainer(Trainer):
         if slot.to_train:  # nobody reads the progress, and drawing a bar slows the training
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             return {name: text for name, text in env.items() if bars.get(name) != text}
-        return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
+        # without HYDRA_FULL_ERROR, Hydra prints a hint at this variable last, in place of the exception
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "HYDRA_FULL_ERROR": "1",
+            **env,
+            "TUNER_PROGRESS": study.escaped(str(slot.progress)),
+        }
 
     def changed_files(self, config: Config, ranks: int) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
@@ -189,9 +195,12 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Return the program of the command or of the session that does not exist; None where both exist."""
+        """Return the program of the command or of the session that does not exist, or such a Python; None without one.
+
+        Without the folder of a Python that is named, the command would start another one of that name, found on PATH.
+        """
         first_words = [words[0] for words in (self._options.command, self._options.session) if words]
-        if "{python}" in first_words and (python := super().missing_program()):
+        if python := super().missing_program():
             return python
         if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None

@@ -5,7 +5,7 @@ from optuna.trial import FrozenTrial, create_trial
 
 from tuner.records.schema import COST
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.gain.costs import Costs
+from tuner.search.gain.outlook import Costs
 from tuner.search.gain.pool import Pool
 from tuner.search.trials import Observed, distribution
 from tuner.study.space import Parameter, Space

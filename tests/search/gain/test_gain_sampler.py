@@ -15,7 +15,7 @@ from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
 from tuner.search.choosing import History, Starts, one_start
 from tuner.search.frontier import Frontier
-from tuner.search.gain import acquisition
+from tuner.search.gain import chooser
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.trials import distribution, suggest, typed_trial
@@ -602,7 +602,7 @@ def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
     power: float, runs_beside: tuple[int, int], is_sure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best has `fp8`, which runs beside one pair of other choices only, and is given up after four failures."""
-    monkeypatch.setattr(acquisition, "LAST_NEAR_BEST", 0)  # these probes would only delay the end
+    monkeypatch.setattr(chooser, "LAST_NEAR_BEST", 0)  # these probes would only delay the end
     sizes = {"pp": (1, 2, 4), "zero": (0, 1, 2, 3), "micro": (1, 2, 4, 8), "fp8": (0, 1), "compile": (0, 1)}
     space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
 
@@ -644,7 +644,7 @@ def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_to
     assert left(search) > 8
 
     with monkeypatch.context() as patch:
-        patch.setattr(acquisition, "LAST_NEAR_BEST", 20)
+        patch.setattr(chooser, "LAST_NEAR_BEST", 20)
         assert left(search) == 2
         copy = Search(space)
         copy.study.add_trials(search.study.get_trials())

@@ -287,9 +287,9 @@ class Move:
 
     @property
     def from_step(self) -> int:
-        """The step of the last checkpoint before the job starts; the job goes on there."""
+        """The step of the last checkpoint before the job starts, 0 without one; the job goes on there."""
         reached = self.steps_done + math.floor(self.queue_h * HOUR_S / self.step_s)
-        return max(self.steps_done, reached // self.checkpoint_steps * self.checkpoint_steps)
+        return reached // self.checkpoint_steps * self.checkpoint_steps
 
     @property
     def move_h(self) -> float:
@@ -338,7 +338,7 @@ def advice(move: Move) -> Iterator[str]:
     if move.saved_h > 0:
         yield f"move: it saves {_hours(move.saved_h)} {cost}; submit the job now, and keep training until it starts"
     else:
-        yield f"stay: the move costs {_hours(-move.saved_h)}"
+        yield f"stay: the move costs {_hours(abs(move.saved_h))}"
     if move.latest_h:
         yield f"a move saves time if the job starts within {_hours(move.latest_h)}"
 

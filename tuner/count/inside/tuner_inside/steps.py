@@ -63,6 +63,7 @@ class State:
             return tally
         tally, main = Tally(optimizer), self.main
         self.tallies[id(optimizer)] = tally
+        tally.main_steps_before = main.steps if main else 0
         is_gone = main is not None and main.optimizer() is None
         if is_gone:
             self.replacements += 1
@@ -119,7 +120,7 @@ def _look_at_step(optimizer):
         else:
             _begin_to_be_steady(tally, optimizer)
     else:
-        _state.main.on_other_step()
+        _state.main.on_other_step(is_in_turn=tally.main_steps_before < _state.main.steps)
 
 
 def _begin_to_be_steady(tally, optimizer):
@@ -128,7 +129,7 @@ def _begin_to_be_steady(tally, optimizer):
     `steady_steps.py` then adds up its steps. The training must also be plain: one optimizer, one backward pass for each
     forward pass, a known module and input, no environments, and at most one loader.
     """
-    totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.fed_steps, tally.evaluates_s]
+    totals = [*(getattr(tally, name) for name in COUNTS[3:]), loaders.batches, loaders.fed_steps, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _state.totals)]
     _state.equal_steps = _state.equal_steps + 1 if growth == _state.growth else min(_state.equal_steps, 0) + 1
     _state.totals, _state.growth = totals, growth
@@ -227,7 +228,7 @@ def _record(tally, now_s):
         "flops": flops.counted,
     }
     if loaders.fed_steps:
-        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size", "copies")
+        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size", "copies", "labels")
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
