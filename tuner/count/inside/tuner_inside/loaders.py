@@ -102,7 +102,7 @@ class Loaders:
         self._pending = [batch for batch in self._pending if batch[WITH_GRADIENTS]]
 
     def on_batch(self, feed, rows, wait_s, with_gradients, is_last, label):
-        """Take a new batch into account: the iterator that gave it, its samples, the wait in seconds, and its common label.
+        """Take a new batch into account: its iterator, its samples, the wait in seconds, and its common label.
 
         The calls of the module since the last batch show whether the batches before this one may train.
         """
