@@ -241,6 +241,8 @@ def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monk
     flags = tuple(Flag(names=(name,)) for name in launches()["megatron"].typical_flags)
     known = Known(words=command.split(), cores=4, flags=flags)
     assert launch_of_script(known) == "megatron"
+    with_equals = [f"--{name}=1" for name in (*launches()["megatron"].typical_flags, "global-batch-size")]
+    assert launch_of_script(Known(words=["torchrun", "pretrain_gpt.py", *with_equals], cores=4)) == "megatron"
     known = replace(known, launch=launch_of_script(known))
     found = with_searches(draft(typed_command(command.split()), devices="cpu:2"), flags_to_search(known), known)
     assert [search.parameter for search in found.searched] == ["num_workers"]

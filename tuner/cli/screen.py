@@ -348,20 +348,16 @@ def front_tables(study: export.StudyReader) -> Iterator[Table]:
     return (_front_table(case) for case in study.cases if case.front)
 
 
-def front_rows(case: export.CaseView) -> list[export.Row]:
-    """Return the rows of `pareto.tsv` for one case, the highest value of the first objective first."""
-    return [export.front_row(case, member) for member in case.front]
-
-
 def _front_table(case: export.CaseView) -> Table:
     """Return a table of a case's Pareto front, with the columns that have a value."""
-    rows = front_rows(case)
+    rows = export.front_rows(case)
     names = dict.fromkeys([*case.objectives, *FRONT_COLUMNS])
     columns = [column for column in names if _is_shown(column, rows)]
     heads = [FRONT_COLUMNS.get(column, column) for column in columns]
     table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for member, row in zip(case.front, rows, strict=True):
-        row["samples_per_s_vs_default"] = export.speed_in_defaults(case, member)
+        if times := export.times_default(case, member):
+            row["samples_per_s_vs_default"] = export.with_error(times.value, times.error, 2)
         cells = (_cell(row.get(column)) for column in columns)
         table.add_row(f"#{member.trial}", export.in_words(member.trials[-1].config), *cells)
     return table

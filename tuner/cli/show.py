@@ -4,9 +4,9 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.hints import line_about_script, lines_by_case, notes_beside_table
-from tuner.cli.screen import front_rows, front_tables, print_tables, summary_table
+from tuner.cli.screen import front_tables, print_tables, summary_table
 from tuner.errors import TunerError
-from tuner.export import StudyReader, at_its_end, connect, export_study, findings, merged_lines, reading
+from tuner.export import StudyReader, at_its_end, connect, export_study, findings, front_rows, merged_lines, reading
 from tuner.running.events import auto_text
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import Case, StudySpec, is_meant, select

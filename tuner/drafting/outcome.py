@@ -20,7 +20,7 @@ from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
 from tuner.running.job import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies, with_references
+from tuner.study import Case, Config, copy_name, escaped, find, shell_join, with_copies, with_references
 from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import fill, placeholders
@@ -49,13 +49,13 @@ def outcome_of(bench: Workbench, view: export.CaseView, command: Sequence[str]) 
 
 def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return what `outcome_of` returns, without its line about configs that failed."""
-    best, trainer = view.best, bench.trainer
+    own_values = bench.space_for(Case(name=view.name)).own or {}
+    view = replace(view, own=own_values)
+    best, baseline, trainer = view.best, view.default, bench.trainer
     if best is None:
         return CommandOutcome((str(export.result_finding(export.summary(view))),))
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
-    own_values = bench.space_for(Case(name=view.name)).own or {}
-    baseline = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(baseline, view)}{_share_of_peak_in_words(baseline)}"
     # the command stays as it is: its own config is the best, speeds are unknown, or it was faster before it failed
     is_own_best = baseline is not None and baseline.launch_key == best.launch_key
@@ -66,7 +66,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
         doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(baseline, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
-    gained = export.gain(view, baseline) if baseline else None
+    gained = export.gain(view)
     changes = _changed_values(bench, trainer, view, own_values)
     learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
     kept = "a step is the same" if learns_otherwise else "the same training"
@@ -74,11 +74,10 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     to_copy = _make_line_to_copy(bench, view, command)
     faster = f", {gained.factor} as many{gained.over}" if gained and gained.times else ""
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{faster}"
-    unknown = list(export.unknown_gain(view, baseline))
+    unknown = list(export.unknown_gain(view))
     # what was disturbed or not seen must not hide another doubt
-    unseen_count = len(list(export.unmeasured(baseline, best))) if baseline else 0
-    shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, baseline), shown_count)]
+    shown_count = max(1, len(list(export.unmeasured(view)))) + bool(view.loaded_text) + bool(view.slowing_text)
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view), shown_count)]
     lines = (*unknown, own_line, best_line, *changes, *learning, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 

@@ -4,9 +4,9 @@ from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.findings import Topic, failed_configs, failed_lines, findings, findings_beside_table, result_finding
 from tuner.export.gain_in_words import Headline, gain_headline, gain_text, session_note
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unknown_gain, unmeasured, whole_training
+from tuner.export.speed_gain import BestGain, doubts, gain, times_default, unknown_gain, unmeasured, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
-from tuner.export.tables import Row, front_row, ladder_of_study, method_summary, race_row, safe_rung
+from tuner.export.tables import Row, front_rows, ladder_of_study, method_summary, race_row, safe_rung
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Profile
@@ -33,7 +32,7 @@ from tuner.search.standing import (
     why_incomparable,
 )
 from tuner.search.standing import rival as find_rival
-from tuner.study import Config, grouped, launch_digest, launched, rung_of
+from tuner.study import Config, grouped, launch_digest, rung_of
 
 NO_TRIALS = "no_trials"
 
@@ -49,6 +48,8 @@ class CaseView:
     """What the study keeps beside the trials."""
     trials: Sequence[TrialRecord] = ()
     """All trials, in the order of their numbers."""
+    own: Config | None = None
+    """The values of a typed command, with which the best is then compared; None where they are not known."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
 
@@ -197,11 +198,11 @@ class CaseView:
         if first.is_warm == second.is_warm:
             return ComparablePair(first, second)
         # the plain command has measured only one of them; sessions may have measured both
-        warm, warm_second = self._warm_standings.get(first.launch_key), self._warm_standings.get(second.launch_key)
+        warm, warm_second = self.warm_standings.get(first.launch_key), self.warm_standings.get(second.launch_key)
         return ComparablePair(warm, warm_second) if warm and warm_second else None
 
     @cached_property
-    def _warm_standings(self) -> Standings:
+    def warm_standings(self) -> Standings:
         """The configs as sessions measured them, also those that the plain command has measured, too."""
         return cold_and_warm(self.trials).warm
 
@@ -216,7 +217,7 @@ class CaseView:
 
         Of a typed command it is always the first default: the user's own values.
         """
-        defaults = {launch_digest(config) for config in self.record.defaults}
+        defaults = {launch_digest(config) for config in (self.record.defaults if self.own is None else (self.own,))}
         measured = [standing for standing in self.configs if standing.launch_key in defaults]
         best_rung = self.rung(self.best.config) if self.best else None
         if not measured or not best_rung or self.record.trainer_name == "command":
@@ -302,37 +303,6 @@ class CaseView:
         """Return the parameters that change what is learnt, as far as they differ from the default of the rung."""
         default = self.default_for(config)
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
-
-    def pair_with_default(self, standing: Standing) -> "ComparablePair | None":
-        """Return the default config of a config's rung and that config, measured alike; None where they were not."""
-        default = launched(self.default_for(standing.config))
-        measured = next((config for config in self.configs if config.config == default), None)
-        if measured is None or why_incomparable(measured.trials, standing.trials):
-            return None
-        return self.comparable_pair(measured, standing)
-
-    def vs_default(self, standing: Standing) -> float | None:
-        """Return how many times as many samples/s a config makes as the default config of its rung.
-
-        None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all
-        probes of the default, the mean of the speeds until then counts.
-        """
-        default = launched(self.default_for(standing.config))
-        if any(config.config == default for config in self.configs):
-            pair = self.pair_with_default(standing)
-            if pair is None:
-                return None
-            of_default, config = pair
-            default_speeds = [of_default.samples_per_s or 0.0]
-        else:  # no probe of the default has run to its end
-            trials = (trial for trial in self.ended if launched(trial.config) == default)
-            pruned = [trial for trial in trials if trial.status == PRUNED]
-            # The newest of these decides which readings are compared: those of sessions, or of the plain command.
-            is_warm = bool(pruned) and pruned[-1].warm
-            config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch_key)
-            default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
-        speed = config.samples_per_s if config else None
-        return speed / fmean(default_speeds) if speed and any(default_speeds) else None
 
     @property
     def largest_ok(self) -> int | None:

@@ -13,7 +13,9 @@ from statistics import fmean
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
 from tuner.probe import WITHOUT_PAUSE, Quantity, duration, of_known
-from tuner.search.standing import SURE, Standing, least_times
+from tuner.records.trial import PRUNED
+from tuner.search.standing import SURE, Standing, least_times, why_incomparable
+from tuner.study import launched
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,17 +72,14 @@ class BestGain:
         return f"{difference:{form}}{hidden}"
 
 
-def gain(view: CaseView, baseline: Standing | None = None) -> BestGain | None:
-    """Return what the best of a case gains over the config `baseline`, or else over the default of the case.
+def gain(view: CaseView) -> BestGain | None:
+    """Return what the best of a case gains over its default, which is the user's own command if that was typed.
 
     None where the two are the same config, and where the gain is unknown: the two were not measured in the same way, or
     the default config failed when it was measured again, so that its measurements cannot be relied on.
     """
-    best = view.best
-    baseline = baseline or view.default
-    if best is None or baseline is None or baseline.launch_key == best.launch_key:
-        return None
-    if view.unlike_best(baseline) or view.failed_again_text:
+    best, baseline = view.best, view.default
+    if best is None or baseline is None or baseline.launch_key == best.launch_key or _why_unknown(view):
         return None
     pair = view.comparable_pair(baseline)  # both by the plain command, or both in sessions
     if pair is None:
@@ -104,17 +103,24 @@ def gain(view: CaseView, baseline: Standing | None = None) -> BestGain | None:
     )
 
 
-def speed_in_defaults(view: CaseView, config: Standing) -> str:
-    """Return how many times as many samples/s a config makes as the default of its rung, with the error, as text.
+def times_default(view: CaseView, config: Standing) -> Quantity | None:
+    """Return how many times as many samples/s a config makes as the default config of its rung.
 
-    Empty where that is unknown; see `CaseView.vs_default`.
+    None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all probes
+    of the default, the mean of the speeds until then counts, without an error.
     """
-    times, pair = view.vs_default(config), view.pair_with_default(config)
-    if times is None:
-        return ""
-    is_default = pair is not None and pair.first.launch_key == pair.second.launch_key  # it is once as fast as itself
-    ratio = None if pair is None or is_default else _speed_ratio(pair.second, baseline=pair.first, is_speed=False)
-    return with_error(times, ratio and ratio.error, 2)
+    default = launched(view.default_for(config.config))
+    if measured := next((standing for standing in view.configs if standing.config == default), None):
+        pair = None if why_incomparable(measured.trials, config.trials) else view.comparable_pair(measured, config)
+        ratio = pair and _speed_ratio(pair.second, baseline=pair.first, is_speed=False)
+        is_default = measured.launch_key == config.launch_key  # it is once as fast as itself
+        return Quantity(ratio.value) if ratio and is_default else ratio
+    pruned = [trial for trial in view.ended if launched(trial.config) == default and trial.status == PRUNED]
+    # The newest of these decides which readings are compared: those of sessions, or of the plain command.
+    is_warm = bool(pruned) and pruned[-1].warm
+    alike = config if config.is_warm == is_warm else view.warm_standings.get(config.launch_key)
+    speed = of_known(fmean, (trial.samples_per_s for trial in pruned if trial.warm == is_warm))
+    return Quantity(alike.samples_per_s / speed) if alike and alike.samples_per_s and speed else None
 
 
 def _speed_ratio(config: Standing, baseline: Standing, *, is_speed: bool) -> Quantity | None:
@@ -156,51 +162,56 @@ def _disturbance(loss: float, base_loss: float) -> float:
     return hypot(*scatter, log(means[0] / means[1]))
 
 
-def least_gain(view: CaseView, baseline: Standing | None) -> float | None:
-    """Return how many times as fast as the config `baseline` the best probably is at least, where the gain is unknown.
+def _why_unknown(view: CaseView) -> str | None:
+    """Return why the best cannot be compared with the default, as a sentence; None where it can."""
+    return view.unlike_best(view.default) or view.failed_again_text
+
+
+def least_gain(view: CaseView) -> float | None:
+    """Return how many times as fast as the default the best probably is at least, where the gain is unknown.
 
     The bound has one decimal, rounded down. None where it is unknown, too, or shows no gain.
     """
-    if baseline is None or view.best is None or view.failed_again_text or not view.unlike_best(baseline):
+    best, baseline = view.best, view.default
+    if baseline is None or best is None or view.failed_again_text or not view.unlike_best(baseline):
         return None
-    times = least_times(view.best, baseline, is_speed=view.objective in SPEEDS) or 0.0
-    times = floor(10.0 * times) / 10.0
+    times = floor(10.0 * (least_times(best, baseline, is_speed=view.objective in SPEEDS) or 0.0)) / 10.0
     return times if times > 1.0 else None
 
 
-def unknown_gain(view: CaseView, baseline: Standing | None) -> Iterator[str]:
-    """Yield why the gain of the best over the config `baseline` is unknown, as a sentence; nothing where it is known.
+def unknown_gain(view: CaseView) -> Iterator[str]:
+    """Yield why the gain of the best over the default is unknown, as a sentence; nothing where it is known.
 
     The sentence has the least gain, where that is known.
     """
-    if why := view.unlike_best(baseline) or view.failed_again_text:  # each is a sentence, or None
-        least = least_gain(view, baseline)
+    if why := _why_unknown(view):
+        least = least_gain(view)
         yield f"the gain is unknown{f'; the best is probably at least {least} times as fast' if least else ''}: {why}"
 
 
-def doubts(view: CaseView, baseline: Standing | None, name: str = "your command") -> Iterator[str]:
-    """Yield why the gain of the best over the config `baseline` may not hold, as sentences, the largest doubt first.
-
-    `name` says what a person calls that config.
-    """
-    yield from unknown_gain(view, baseline)
+def doubts(view: CaseView) -> Iterator[str]:
+    """Yield why the gain of the best over the default may not hold, as sentences, the largest doubt first."""
+    yield from unknown_gain(view)
     yield from filter(None, [view.loaded_text, view.slowing_text])
-    if baseline is None or view.best is None:
+    yield from unmeasured(view)
+    best, baseline, name = view.best, view.default, view.default_name
+    if baseline is None or best is None:
         return
-    yield from unmeasured(baseline, view.best, name)
     if baseline.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
-    yield from _later_start(baseline, view.best, name)
-    if not _pause_notes(baseline, view.best):
+    yield from _later_start(baseline, best, name)
+    if not _pause_notes(baseline, best):
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
-def unmeasured(baseline: Standing, best: Standing, name: str = "your command") -> Iterator[str]:
+def unmeasured(view: CaseView) -> Iterator[str]:
     """Yield which parts of a whole training the probes have not seen, although a few minutes show them, as sentences.
 
-    These are passes over the data after the first one, and pauses such as evaluations. `name`: what a person calls
-    `baseline`.
+    These are passes over the data after the first one, and pauses such as evaluations.
     """
+    best, baseline, name = view.best, view.default, view.default_name
+    if best is None or baseline is None:
+        return
     if _saw_first_pass_alone(baseline, best):
         cached = f"if later passes find the data in a cache, {name} is faster than that"
         if _is_as_fast_without_waits(baseline, best):
@@ -243,12 +254,10 @@ def _data_share(config: Standing) -> float:
     return 1.0 if share is None else share
 
 
-def whole_training(gained: BestGain, baseline: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield a sentence with the gain over a whole training, its pauses included; nothing where pauses are unknown.
-
-    `gained`: the gain of the config `best` over the config `baseline`, which a person calls `name`.
-    """
-    if gained.overall and gained.times:
+def whole_training(view: CaseView) -> Iterator[str]:
+    """Yield a sentence with the gain over a whole training, its pauses included; nothing where pauses are unknown."""
+    best, baseline, name, gained = view.best, view.default, view.default_name, gain(view)
+    if best and baseline and gained and gained.overall:
         texts = [f"over the whole training the best is {gained.factor} as fast as {name}"]
         before, after = (_step_share(config) for config in (baseline, best))
         if before and after:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain, least_gain, unmeasured
+from tuner.export.speed_gain import BestGain, gain, least_gain, times_default, unmeasured
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing
@@ -122,7 +122,6 @@ def summary(case: CaseView) -> CaseSummary:
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     gained = gain(case)
-    not_seen = unmeasured(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
     successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
@@ -141,12 +140,12 @@ def summary(case: CaseView) -> CaseSummary:
         default=_row(case, case.default),
         default_name=case.default_name,
         gain=gained,
-        least_gain=least_gain(case, case.default),
+        least_gain=least_gain(case),
         faster=_row(case, case.rival),
         fastest=_row(case, case.faster_than_busiest),
         race=case.race_with_faster,
         stopped=case.stopped,
-        doubts=(*case.doubts, *not_seen),
+        doubts=(*case.doubts, *(unmeasured(case) if gained else ())),
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
         probe_s=case.probe_s,
@@ -161,7 +160,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         return None
     # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
-    times = None
+    vs_default, times = times_default(case, standing), None
     if pair and pair.first.samples_per_s and pair.second.samples_per_s:
         times = pair.first.samples_per_s / pair.second.samples_per_s
     return ConfigRow(
@@ -171,7 +170,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         readings=standing.readings,
         config=standing.config,
         samples_per_s=standing.samples_per_s,
-        vs_default=case.vs_default(standing),
+        vs_default=vs_default and vs_default.value,
         changes_learning=case.changes_learning(standing.config),
         measured="warm" if standing.is_warm else "cold",
         times=times,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
+from tuner.export.speed_gain import times_default
 from tuner.export.wording import in_words
 from tuner.probe import METRICS
 from tuner.records.trial import OK, TrialRecord, pooled
@@ -90,9 +91,12 @@ def race_row(case: CaseView) -> Row:
     }
 
 
-def front_row(case: CaseView, member: Standing) -> Row:
-    """Return the row of a member of the Pareto front in `pareto.tsv`."""
-    return {**_mean_row(case, member), **_comparison_with_default(case, member), "readings": member.readings}
+def front_rows(case: CaseView) -> list[Row]:
+    """Return the rows of a case's Pareto front in `pareto.tsv`, the highest value of the first objective first."""
+    return [
+        {**_mean_row(case, member), **_comparison_with_default(case, member), "readings": member.readings}
+        for member in case.front
+    ]
 
 
 def best_row(case: CaseView, best: Standing) -> Row:
@@ -156,8 +160,9 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
 
 def _comparison_with_default(case: CaseView, standing: Standing) -> Row:
     """Return the cells that compare a config with the default of its rung."""
+    times = times_default(case, standing)
     return {
-        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(standing)),
+        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", times and times.value),
         "changes_learning": " ".join(case.changes_learning(standing.config)),
     }
 
@@ -237,7 +242,7 @@ def pareto(study: StudyReader) -> Sheet:
     # without an inverse (None) is always shown
     columns += [name for name in FRONT_COLUMNS if INVERSES.get(name) in {None, *objectives}]
     columns += ["out_dir", "digest"]
-    rows = [front_row(case, member) for case in study.cases for member in case.front]
+    rows = [row for case in study.cases for row in front_rows(case)]
     return Sheet(list(dict.fromkeys(columns)), rows)
 
 

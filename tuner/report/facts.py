@@ -247,11 +247,10 @@ def case_headline(case: CaseFacts) -> Headline:
     if default.launch_key == best.launch_key:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
     if case.summary.gain is None:
-        why = sessions or "; ".join(export.doubts(case.view, default, name))
+        why = sessions or "; ".join(export.doubts(case.view))
         return Headline(value, paragraph(filter(None, [why, *of_best])))
     text, below = export.gain_headline(objective, case.summary.gain, name)
-    unseen = export.unmeasured(default, best, name)
-    return Headline(text, paragraph(filter(None, [below, sessions, *unseen, *of_best])))
+    return Headline(text, paragraph(filter(None, [below, sessions, *export.unmeasured(case.view), *of_best])))
 
 
 def study_headline(study: StudyFacts) -> str:
@@ -301,10 +300,9 @@ def result_sentences(case: CaseFacts) -> str:
     if row.bound:
         texts.append(f"its devices: {row.profile}")
     texts += map(str, known)
-    best, default, name = case.view.best, case.view.default, case.view.default_name
-    if best and default and row.gain:
-        texts += export.whole_training(row.gain, default, best, name)
-        texts += export.doubts(case.view, default, name)
+    if row.gain:
+        texts += export.whole_training(case.view)
+        texts += export.doubts(case.view)
     return paragraph(dict.fromkeys(texts))  # each once: the result is among the findings, too
 
 

@@ -22,7 +22,7 @@ from tuner.study.command_words import Setting, settings
 from tuner.study.config_files import named_files, values_in
 from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
-from tuner.study.space import Value, value_text
+from tuner.study.space import Value, read_number, value_text
 from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
@@ -323,7 +323,5 @@ def _typed_value(text: str) -> Value:
     """Return the value that a typed text stands for: true or false, a number, or else the text itself."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
-    try:
-        return int(text) if re.fullmatch(r"-?\d{1,15}", text) else float(text)
-    except ValueError:
-        return text
+    number = read_number(text)
+    return text if number is None else number
