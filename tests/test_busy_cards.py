@@ -9,7 +9,7 @@ from tests_replays import FakeClock
 
 from tuner.cli.hints import what_to_repair
 from tuner.devices.cards import Occupancy, Occupant
-from tuner.export.tables import export_study
+from tuner.export.write import export_study
 from tuner.probe.probe_plan import Device
 from tuner.probe.process import Sessions
 from tuner.running.job import Job, open_workbench

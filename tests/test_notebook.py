@@ -7,7 +7,7 @@ import optuna
 import pytest
 from tests_later import Later
 
-from tuner.export.tables import export_study
+from tuner.export.write import export_study
 
 if TYPE_CHECKING:
     import matplotlib

@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory.foretold [--chosen]
 
-The constants of `tuner/search/frontier.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
+The constants of `tuner/search/resource_model.py` were chosen on the tables of `CHOSEN`; the others report. Two probes
 foretell what the same host makes: where more than an hour lies between the probes of a table, another host went on.
 """
 

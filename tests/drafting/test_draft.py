@@ -17,10 +17,9 @@ from tuner.count.signature import Shares
 from tuner.drafting.asking import flags_to_search
 from tuner.drafting.command_template import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
-from tuner.drafting.printed import PrintedLines, PrintedProgress
-from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
+from tuner.drafting.making import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known
-from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
+from tuner.drafting.watching import DeviceUse, PrintedLines, PrintedProgress, Watched, device_uses, devices_of
 from tuner.drafting.writing import samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter

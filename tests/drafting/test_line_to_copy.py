@@ -14,11 +14,10 @@ from ruamel.yaml import YAML
 from tuner.cli.plan import script
 from tuner.drafting.asking import flags_to_search, flags_with_placeholders
 from tuner.drafting.draft import Draft, draft, with_searches
+from tuner.drafting.making import known_of
 from tuner.drafting.outcome import command_line
-from tuner.drafting.printed import PrintedLines
-from tuner.drafting.run_flags import known_of
 from tuner.drafting.searches import Known
-from tuner.drafting.watching import DeviceUse, Watched
+from tuner.drafting.watching import DeviceUse, PrintedLines, Watched
 from tuner.drafting.writing import command_of_file, origin_line, study_text
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device, OutputLine

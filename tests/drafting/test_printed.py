@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.printed import PrintedLines, PrintedProgress
+from tuner.drafting.watching import PrintedLines, PrintedProgress
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import OutputLine
 

@@ -21,7 +21,7 @@ from tuner.cli.main import app
 from tuner.devices.found import AbsentDevices
 from tuner.errors import StoreError
 from tuner.export.recorded_table import Table
-from tuner.export.tables import export_study
+from tuner.export.write import export_study
 from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import Ending

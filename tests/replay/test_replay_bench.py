@@ -16,7 +16,7 @@ from tuner.devices.found import AbsentDevices
 from tuner.errors import StudyError
 from tuner.export.reader import read_tables
 from tuner.export.recorded_table import Table
-from tuner.export.tables import export_study
+from tuner.export.write import export_study
 from tuner.replay import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import RECOVER, Job, Workbench

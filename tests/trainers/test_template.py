@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.study.shell import expanded
-from tuner.trainers.template import fill, flags, placeholders
+from tuner.trainers.command_options import fill, flags, placeholders
 
 
 def test_placeholders_are_named_once():

@@ -10,36 +10,26 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
-from tuner.drafting.searches import (
-    Known,
-    Role,
-    SearchedFlag,
-    as_switch,
-    balanced,
-    no_proposal,
-    proposed,
-    unsearched_workers,
-    with_sizes,
-)
+from tuner.drafting import searches
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
 from tuner.study.command_words import Setting, words_of_value
 from tuner.study.space import read_number
 
-GrowthLimit = Callable[[SearchedFlag], int | None]
+GrowthLimit = Callable[[searches.SearchedFlag], int | None]
 """Returns the size up to which a search may double the largest value of a flag; None where the values may not grow."""
 SWITCH_VALUES = {"true", "false", "on", "off", "yes", "no"}
 """The values of a flag that is on or off."""
 
 
 def flags_to_search(
-    known: Known,
+    known: searches.Known,
     options: Sequence[str] = (),
     *,
     say: Callable[[str], None] = lambda _: None,
     ask: Callable[[str], str] | None = None,
     growth_limit: GrowthLimit = lambda _: None,
-) -> tuple[SearchedFlag, ...]:
+) -> tuple[searches.SearchedFlag, ...]:
     """Return the flags that a study searches, each with its values, and the flags that are computed from these.
 
     They are the flags that `options` name. Without options they are the proposed flags, which a person may change.
@@ -63,16 +53,16 @@ def flags_to_search(
     elif ask:
         chosen = _flags_by_person(known, say, ask, growth_limit)
     else:
-        chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
+        chosen = [search for search in searches.proposed(known) if known.free_precision or not search.is_precision]
         if not chosen and not known.launch:  # a launch has a space of its own
-            raise StudyError(no_proposal(known))
-    has_workers = any(Role.WORKERS.has(search.flag) for search in chosen)  # a person may have added them
-    if not options and not has_workers and (line := unsearched_workers(known)):
+            raise StudyError(searches.no_proposal(known))
+    has_workers = any(searches.Role.WORKERS.has(search.flag) for search in chosen)  # a person may have added them
+    if not options and not has_workers and (line := searches.unsearched_workers(known)):
         say(line)
-    return balanced(known, chosen)
+    return searches.balanced(known, chosen)
 
 
-def check_search_options(options: Sequence[str], known: Known) -> None:
+def check_search_options(options: Sequence[str], known: searches.Known) -> None:
     """Raise StudyError for a `--search` that is wrong in itself, such as one without values after its equals sign.
 
     This is checked before the first run. Whether the script has the flag is known only after it.
@@ -97,7 +87,7 @@ class _SearchOption(NamedTuple):
     """The values as typed, such as `0,2,4` or `8..1024`; None where the option names none."""
 
 
-def _split_option(text: str, known: Known) -> _SearchOption:
+def _split_option(text: str, known: searches.Known) -> _SearchOption:
     """Return the parts of a `--search`, split at the first equals sign that is not in the name of a file."""
     text = text.lstrip("-")
     file = next((name for name in named_files(known.words) if text.startswith(f"{name}:")), "")
@@ -128,7 +118,7 @@ def _did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def flags_with_placeholders(options: Sequence[str], known: Known) -> list[SearchedFlag]:
+def flags_with_placeholders(options: Sequence[str], known: searches.Known) -> list[searches.SearchedFlag]:
     """Return the searched flags whose placeholders, such as `{lr}`, stand in the typed command.
 
     Even the first run needs a value in their place. Raises the errors of `check_search_options`.
@@ -139,7 +129,7 @@ def flags_with_placeholders(options: Sequence[str], known: Known) -> list[Search
     ]
 
 
-def _flag_of_option(text: str, known: Known) -> SearchedFlag:
+def _flag_of_option(text: str, known: searches.Known) -> searches.SearchedFlag:
     """Return the flag that one `--search` names, with the values to search.
 
     The option has one of four forms: `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or `amp=true,false`. The
@@ -160,8 +150,10 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
         return _with_usual_values(flag, setting, known)
     # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and {value.strip().lower() for value in values.split(",")} <= SWITCH_VALUES:
-        as_in_script = as_switch(in_script, known) if in_script else None
-        plain = SearchedFlag(flag=flag, values=(False, True), current=f"--{flag}" in known.words, is_switch=True)
+        as_in_script = searches.as_switch(in_script, known) if in_script else None
+        plain = searches.SearchedFlag(
+            flag=flag, values=(False, True), current=f"--{flag}" in known.words, is_switch=True
+        )
         return as_in_script or plain
     current = _value_of_text(in_script.value) if in_script and in_script.value else None
     if setting:  # a typed placeholder is no value
@@ -170,11 +162,11 @@ def _flag_of_option(text: str, known: Known) -> SearchedFlag:
     if ".." in values:
         own_size = {current} if isinstance(current, int) and current > 0 else set[int]()
         sizes = tuple(sorted({*_doublings_between(flag, values), *own_size}))
-        return SearchedFlag(flag=flag, values=sizes, current=current, auto=as_parameter(flag) == LADDER)
+        return searches.SearchedFlag(flag=flag, values=sizes, current=current, auto=as_parameter(flag) == LADDER)
     # `num_workers=0,2,4`
     named = _named_values(flag, values)
     all_values = named if current is None or current in named else (current, *named)
-    return SearchedFlag(flag=flag, values=all_values, current=current)
+    return searches.SearchedFlag(flag=flag, values=all_values, current=current)
 
 
 class _NamedFlag(NamedTuple):
@@ -188,7 +180,7 @@ class _NamedFlag(NamedTuple):
     """The value that the command gives the flag; None where the command does not name it."""
 
 
-def _named_flag(text: str, known: Known) -> _NamedFlag:
+def _named_flag(text: str, known: searches.Known) -> _NamedFlag:
     """Return the flag that a `--search` names. Raises StudyError where the script is known not to have this flag."""
     flag = _split_option(text, known).flag
     has_placeholder = _has_placeholder(known, flag)
@@ -211,24 +203,24 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
-def check_flags_exist(options: Sequence[str], known: Known) -> None:
+def check_flags_exist(options: Sequence[str], known: searches.Known) -> None:
     """Raise StudyError for a `--search` of a flag that the script does not have."""
     for text in options:
         _named_flag(text, known)  # called for its error
 
 
-def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:
+def _with_usual_values(flag: str, setting: Setting | None, known: searches.Known) -> searches.SearchedFlag:
     """Return the flag of a `--search` without values: it gets the proposed values, or sizes around the typed number.
 
     Raises StudyError where neither is known.
     """
     names = {flag, as_parameter(flag)}
-    for search in proposed(replace(known, free_batch=True)):  # who names the batch size lets it vary
+    for search in searches.proposed(replace(known, free_batch=True)):  # who names the batch size lets it vary
         if search.parameter in names:
             return search
     if setting is None or not setting.value.isdecimal():
         raise StudyError(f"{flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
-    return with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
+    return searches.with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
 
 
 def _doublings_between(flag: str, values: str) -> tuple[int, ...]:
@@ -242,34 +234,34 @@ def _doublings_between(flag: str, values: str) -> tuple[int, ...]:
     return doublings(first, last)
 
 
-def _has_placeholder(known: Known, flag: str) -> bool:
+def _has_placeholder(known: searches.Known, flag: str) -> bool:
     """Return whether the typed command, or a variable before it, has a flag's placeholder, such as `{lr}`."""
     return f"{{{as_parameter(flag)}}}" in " ".join((*known.env.values(), *known.words))
 
 
 def _flags_by_person(
-    known: Known, say: Callable[[str], None], ask: Callable[[str], str], growth_limit: GrowthLimit
-) -> list[SearchedFlag]:
+    known: searches.Known, say: Callable[[str], None], ask: Callable[[str], str], growth_limit: GrowthLimit
+) -> list[searches.SearchedFlag]:
     """Show the proposed flags to a person, and return the flags that the answers choose.
 
     A first question is about all flags but the precision, and is repeated until its answer can be used. A second
     question asks whether the precision may vary. `say` shows a line, `ask` shows a question and returns the
     answer, and `growth_limit` returns how far the values of a flag may grow.
     """
-    by_name = {search.parameter: search for search in proposed(known)}
+    by_name = {search.parameter: search for search in searches.proposed(known)}
     shown = {name: search for name, search in by_name.items() if not search.is_precision}
     # the first question
     if shown:
-        proposals = balanced(known, list(shown.values()))
+        proposals = searches.balanced(known, list(shown.values()))
         for line in search_lines(proposals, free=known.free_batch, growth_limit=growth_limit):
             say(line)
         longest = max(shown.values(), key=lambda search: len(search.values))
         example = f"{longest.flag}={','.join(map(value_text, longest.values))}"
         question = f"Search these? [Enter = yes, or e.g. `{example}`; `FLAG=` leaves one out] "
     else:
-        say(no_proposal(known))
+        say(searches.no_proposal(known))
         question = "Which flag? [e.g. `num-workers=0,4,8`] "
-    chosen: dict[str, SearchedFlag] = {}
+    chosen: dict[str, searches.SearchedFlag] = {}
     while not chosen:
         try:
             chosen = _with_changes(shown, ask(question).split(), known)
@@ -283,7 +275,9 @@ def _flags_by_person(
     return list(chosen.values())
 
 
-def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
+def _with_changes(
+    shown: Mapping[str, searches.SearchedFlag], texts: Sequence[str], known: searches.Known
+) -> dict[str, searches.SearchedFlag]:
     """Return the flags to search by parameter: the `shown` flags after the changes that a person typed as `texts`.
 
     A text `FLAG=8,16` sets the values of a flag or adds it, and `FLAG=` removes it. Raises StudyError for a text that
@@ -299,12 +293,16 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
         search = _flag_of_option(text, known)
         chosen[search.parameter] = search
     if not chosen:
-        raise StudyError(no_proposal(known))
+        raise StudyError(searches.no_proposal(known))
     return chosen
 
 
 def search_lines(
-    searched: Sequence[SearchedFlag], *, free: bool, growth_limit: GrowthLimit, precision: Sequence[SearchedFlag] = ()
+    searched: Sequence[searches.SearchedFlag],
+    *,
+    free: bool,
+    growth_limit: GrowthLimit,
+    precision: Sequence[searches.SearchedFlag] = (),
 ) -> Iterator[str]:
     """Yield a line for the person about each flag: its values, the command's own first, and what they change.
 
@@ -368,8 +366,8 @@ def _value_of_word(flag: str, word: str) -> Value:
     """
     number = read_number(word)
     shown = word if len(word) <= 60 else f"{word[:60]}…"
-    is_size = any(role.has(flag) for role in (Role.WORKERS, Role.BATCH, Role.ENVIRONMENTS))
-    least = 0 if Role.WORKERS.has(flag) else 1
+    is_size = any(role.has(flag) for role in (searches.Role.WORKERS, searches.Role.BATCH, searches.Role.ENVIRONMENTS))
+    least = 0 if searches.Role.WORKERS.has(flag) else 1
     if is_size and (not isinstance(number, int) or number < least):
         raise StudyError(f"{flag}={shown}: write whole numbers of at least {least}, with commas between them")
     if not word.isprintable():

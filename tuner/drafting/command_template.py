@@ -6,23 +6,8 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from tuner.count import Flag
-from tuner.study.command_words import (
-    LAUNCHERS,
-    NODES,
-    OVERRIDE,
-    PORTS,
-    RANKS,
-    TOTAL_RANKS,
-    WORLD,
-    Setting,
-    is_flag,
-    nodes,
-    program_place,
-    ranks,
-    settings,
-)
-from tuner.trainers.command_options import LAUNCH_FACTS
-from tuner.trainers.template import fill, placeholders
+from tuner.study import command_words
+from tuner.trainers.command_options import LAUNCH_FACTS, fill, placeholders
 
 HYDRA_FOLDER = "hydra.run.dir"
 """The setting with the folder of a Hydra script's run."""
@@ -87,7 +72,7 @@ def template(
     literal = [literal_text(word, searched) for word in words]
     changes: list[WordChange] = []
     # the values of settings
-    typed = settings(words, flags, searched)
+    typed = command_words.settings(words, flags, searched)
     for setting in typed:
         of_search = (placeholder for flag, placeholder in searched.items() if setting.is_called(flag))
         placeholder = next(of_search, _launch_fact(setting, words))
@@ -168,12 +153,12 @@ def _words_that_add(
     """
     if placeholder.startswith(_SWITCH):
         return [placeholder]
-    script_words = words[program_place(words) or 0 :]
-    names = [setting.name for setting in settings(script_words)]
+    script_words = words[command_words.program_place(words) or 0 :]
+    names = [setting.name for setting in command_words.settings(script_words)]
     if not any(flag in known.names for known in flags_of_script) and any("-" in name for name in names):
         flag = flag if any("_" in name for name in names) else flag.replace("_", "-")
-    flags = [word for word in script_words if is_flag(word)]
-    if is_hydra or (not flags and any(map(OVERRIDE.fullmatch, script_words))):
+    flags = [word for word in script_words if command_words.is_flag(word)]
+    if is_hydra or (not flags and any(map(command_words.OVERRIDE.fullmatch, script_words))):
         return [f"{flag}={placeholder}"]
     is_read_in_order = any(known.is_read_in_order for known in flags_of_script)
     if is_read_in_order or (flags and all("=" in word for word in flags)):
@@ -193,7 +178,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
     return "".join(piece if piece in kept else piece.replace("{", "{{").replace("}", "}}") for piece in pieces)
 
 
-def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
+def _launch_fact(setting: command_words.Setting, words: Sequence[str]) -> str | None:
     """Return the placeholder for a setting that the tuner sets in each probe, such as `{out_dir}`; None for others."""
     name, value = setting.parameter, setting.value
     folders = (
@@ -203,21 +188,25 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
     is_number = value.isdecimal()
-    without_world = [word for word in words if WORLD not in word.replace("-", "_")]
-    has_nodes = nodes(words) > 1
-    of_nodes = {**dict.fromkeys(NODES, "{nodes}"), "node_rank": "{node_rank}", "machine_rank": "{node_rank}"}
+    without_world = [word for word in words if command_words.WORLD not in word.replace("-", "_")]
+    has_nodes = command_words.nodes(words) > 1
+    of_nodes = {
+        **dict.fromkeys(command_words.NODES, "{nodes}"),
+        "node_rank": "{node_rank}",
+        "machine_rank": "{node_rank}",
+    }
     of_nodes |= {"master_addr": "{head}", "main_process_ip": "{head}", "rdzv_endpoint": "{head}:{port}"}
     fact = None
     if has_nodes and name in of_nodes:
         fact = of_nodes[name]
-    elif name in RANKS and is_number and int(value) > 0:
+    elif name in command_words.RANKS and is_number and int(value) > 0:
         # on several nodes, most flags count the ranks of one node
-        fact = "{local_ranks}" if has_nodes and name not in TOTAL_RANKS else "{ranks}"
-    elif name == WORLD and is_number and str(ranks(without_world)) == value:
+        fact = "{local_ranks}" if has_nodes and name not in command_words.TOTAL_RANKS else "{ranks}"
+    elif name == command_words.WORLD and is_number and str(command_words.ranks(without_world)) == value:
         fact = "{ranks}"  # a world size may count machines: that it counts ranks shows only where another flag agrees
     elif name == "devices" and re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value):
         fact = "{devices}"
-    elif name in PORTS and is_number:
+    elif name in command_words.PORTS and is_number:
         fact = "{port}"
     elif name in folders and (name != "dir" or setting.name == HYDRA_FOLDER):
         fact = "{out_dir}"
@@ -232,12 +221,12 @@ def _with_port(words: Sequence[str], changes: list[WordChange]) -> Sequence[str]
     The added words are also appended to `changes`. A command stays as it is if it has no launcher, or says itself where
     its ranks meet.
     """
-    names = {setting.parameter for setting in settings(words, with_bare=True)}
-    if names & {*PORTS, "rdzv_endpoint", "standalone"}:  # the command says where its ranks meet
+    names = {setting.parameter for setting in command_words.settings(words, with_bare=True)}
+    if names & {*command_words.PORTS, "rdzv_endpoint", "standalone"}:  # the command says where its ranks meet
         return words
     for place, word in enumerate(words):
         word_before = words[place - 1] if place else ""
-        if PurePath(word).name == "torchrun" or (word_before == "-m" and word in LAUNCHERS):
+        if PurePath(word).name == "torchrun" or (word_before == "-m" and word in command_words.LAUNCHERS):
             flag = "--master-port"
         elif word == "launch" and PurePath(word_before).name == "accelerate":
             flag = "--main_process_port"

@@ -1,28 +1,169 @@
-"""Makes the study file of a typed command: runs the command once, asks what to search, and writes the file."""
+"""Makes the study file of a typed command: runs the command once, asks what to search, and writes the file.
 
+The first run shows which flags a command has, their values in force, and values worth a probe.
+"""
+
+import ast
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from shutil import rmtree
 from typing import Any
 
-from tuner.count import ProcessCounts
+from tuner import study
+from tuner.count import Flag, ProcessCounts
+from tuner.devices.cpu import usable_cores
 from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
 from tuner.drafting import writing
 from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
-from tuner.drafting.searches import Known, SearchedFlag, no_variation
-from tuner.drafting.watching import Watched, first_run, longest_start_s
+from tuner.drafting.searches import Known, Role, SearchedFlag, no_variation
+from tuner.drafting.watching import DeviceUse, Watched, first_run, longest_start_s
 from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
-from tuner.probe import duration, number_of
-from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
-from tuner.study.command_words import ranks, split_variables
-from tuner.trainers.typed_command import TypedCommand, typed_command
+from tuner.probe import BUSY_PCT, duration, number_of
+from tuner.study.command_words import ranks, settings, split_variables
+from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of, typed_command
+
+
+def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
+    """Return what the first run has shown of a command: its flags with their values, its training, its cores.
+
+    A value of a configuration file counts as a flag, too, such as `train.yaml:train.batch_size`: if the command names
+    the file, the script has read it, and no flag of the same name is typed.
+    """
+    known = Known(
+        words=drafted.command.words,
+        env=drafted.command.env,
+        cores=max(1, usable_cores() // max(1, len(watched.uses))),
+        training=watched.training,
+        on_gpu=any(use.device.is_gpu for use in watched.uses),
+        is_disturbed=any((use.others_pct or 0.0) >= BUSY_PCT for use in watched.uses),
+        free_batch=free_batch,
+        free_precision=free_precision,
+    )
+    known = _with_flags(known, watched.processes, drafted.command)
+    typed = {flag.parameter for flag in known.flags if flag.typed}
+    of_files: list[Flag] = []
+    path_of = {word: path for process in watched.processes for path, word in process.files.items()}
+    for word, path in path_of.items():
+        for name in {*study.named_files([word])} & {
+            *study.named_files(known.words)
+        }:  # of `--config=train.yaml`, `train.yaml`
+            for keys, value in study.values_in(Path(path)).items():  # such as `train.yaml:train.batch_size`
+                of_files.append(Flag(names=(f"{name}:{keys}",), value=str(value)))
+    return replace(known, flags=(*known.flags, *(flag for flag in of_files if flag.parameter not in typed)))
+
+
+def launch_of_script(known: Known) -> str | None:
+    """Return the name of the ready-made space that fits the flags of a command and its script.
+
+    Returns None where none fits, and where it finds nothing in the command that it could vary.
+    """
+    names = [name for flag in known.flags for name in flag.names]
+    names += [setting.name for setting in settings(known.words, with_bare=True)]
+    launch = study.launch_with_flags(names)
+    if launch is None:
+        return None
+    try:
+        # called for its ValueError: the space finds nothing to vary
+        study.with_launches(
+            {"launch": launch, "trainer": {"name": "command", "options": {"command": list(known.words)}}}
+        )
+    except ValueError:
+        return None
+    return launch
+
+
+def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
+    """Return `known` with the flags of the command's script, and with whether these are all its flags (`knows_all`).
+
+    1. They are the flags that a training process has parsed, or else the first process of the script.
+    2. A script such as nanoGPT's has its global variables as flags.
+    3. Otherwise no flag is known. The script surely has none if it has trained without reading its command line.
+    """
+    name = PurePath(command.script).name
+    of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
+    training = [process for process in processes if process.trains]
+    # 1
+    if with_flags := [process for process in (*training, *of_script) if process.flags]:
+        return replace(known, flags=with_flags[0].flags, reader=with_flags[0].parser, knows_all=True)
+    # 2
+    if re.search(r"globals\(\)|configurator\.py", command.source):  # as nanoGPT
+        return replace(known, flags=tuple(_global_settings(command)), reader="its global settings", knows_all=True)
+    # 3
+    may_read_words = not of_script or any(process.reads_argv for process in of_script)  # no process: unknown
+    return replace(known, knows_all=bool(training) and not may_read_words)
+
+
+def _global_settings(command: TypedCommand) -> Iterator[Flag]:
+    """Yield the global variables of a script as flags, with the values that the command gives them.
+
+    A word `--name=value` sets a variable. A word without dashes is a configuration file, as in
+    `train.py config/train_gpt2.py`. The script takes the words in order, so that a file replaces the options before it.
+    """
+    flags = _flags_read_in_order(command.source)
+    for word in command.words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("--") and equals and name in flags:
+            flags[name] = replace(flags[name], value=value, typed=True)
+        elif word.endswith(".py") and not word.startswith("-") and word != command.script:
+            flags |= {name: flag for name, flag in _flags_read_in_order(text_of(word)).items() if name in flags}
+    yield from flags.values()
+
+
+def _flags_read_in_order(source: str) -> dict[str, Flag]:
+    """Return name → flag for each global variable of a script that is a constant, or arithmetic such as `5 * 8`.
+
+    The flags have `is_read_in_order`: a later word of the command replaces their values.
+    """
+    constants: dict[str, study.Value] = {}
+    tree = syntax_tree(source)
+    for statement in tree.body if tree else ():
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=constant)):
+                if isinstance(constant, int | float | str):
+                    constants[name] = constant
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.UnaryOp() as value):
+                with suppress(ValueError):  # it has names or functions in it
+                    number = study.Expression(ast.unparse(value)).value({}) or 0.0
+                    constants[name] = int(number) if number.is_integer() else number
+    return {name: Flag(names=(name,), value=str(value), is_read_in_order=True) for name, value in constants.items()}
+
+
+def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
+    """Return flags with larger values added, where the devices had room for them in the first run.
+
+    Sizes are doubled up to the first one that should need more than all memory. Where all devices were less than half
+    busy, two and four times as many loader workers are added, up to the flag's `most`. Then the flags of the loader
+    come first, because a search varies the first flags first.
+    """
+    are_devices_idle = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
+    memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
+    # the memory of the fullest card over what the run used of it; 0 on the CPU
+    memory_ratio = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
+
+    def with_larger(search: SearchedFlag) -> SearchedFlag:
+        """Return a flag with larger values added, if it may grow and the devices have room for them."""
+        if not search.grows:
+            return search
+        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
+        largest = max(sizes)
+        if Role.WORKERS.has(search.flag):
+            if are_devices_idle:
+                sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
+        elif isinstance(current := search.current, int):
+            doublings = (current << power for power in range(12))
+            # what fits is `memory_ratio * current`; the next doubling shows where memory ends
+            sizes += [size for size in doublings if largest < size <= 2 * memory_ratio * current]
+        return replace(search, values=tuple(dict.fromkeys(sizes)))
+
+    in_order = sorted(searches, key=lambda search: not search.is_of_loader) if are_devices_idle else searches
+    return list(map(with_larger, in_order))
+
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -53,7 +194,7 @@ class Wanted:
             raise StudyError(
                 f"--launch and {option('search')} both name the space; write further parameters into the study file"
             )
-        if self.name is not None and not re.fullmatch(NAME, self.name):
+        if self.name is not None and not re.fullmatch(study.NAME, self.name):
             raise StudyError(
                 f"{self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
             )
@@ -81,7 +222,7 @@ class Wanted:
     def check_may_write(self, file: Path) -> None:
         """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
-            origin = shell_join(writing.command_of_file(file) or ())
+            origin = study.shell_join(writing.command_of_file(file) or ())
             how = f"was made from another command, {origin[:200]}" if origin else "exists"
             raise StudyError(f"{file} {how}; give {option('force')} to overwrite it, or another {option('name')}")
 
@@ -179,7 +320,7 @@ def _check_options_of_file(file: Path, wanted: Wanted) -> None:
     """
     if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
-    spec = load(str(file), to_show=True)
+    spec = study.load(str(file), to_show=True)
     # a first run may have written fewer than the devices asked for: the cards, or ranks, that worked
     devices = wanted.devices or "auto"
     is_cpu = devices.startswith("cpu") and spec.devices.startswith("cpu")
@@ -194,7 +335,7 @@ def _check_options_of_file(file: Path, wanted: Wanted) -> None:
     kept = [part for part in wanted.free if isinstance(kept_parts, list) and part in kept_parts]
     if has_same_search and has_same_launch and not kept:
         return
-    searched = " ".join(f"{name}={','.join(map(value_text, part.values))}" for name, part in spec.space.items())
+    searched = " ".join(f"{name}={','.join(map(study.value_text, part.values))}" for name, part in spec.space.items())
     keeps = f", and keeps {' and '.join(kept)}" if kept else ""
     raise StudyError(
         f"{file} was made from this command with other options for its space: it searches {searched[:200]}{keeps}; "
@@ -278,8 +419,8 @@ def write_study(
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
-    spec = load(str(file))
-    if keys := key_warnings(spec):  # `write_files` has made it readable by its owner alone
+    spec = study.load(str(file))
+    if keys := study.key_warnings(spec):  # `write_files` has made it readable by its owner alone
         warn("\n".join([*([] if to_search else keys), f"only you can read {file}, as it holds a key"]))
     else:
         umask = os.umask(0o077)  # Python reads the mask only by setting it
@@ -291,15 +432,15 @@ def write_study(
         _say_launches(spec, file, say)
 
 
-def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
+def _say_launches(spec: study.StudySpec, file: Path, say: Callable[[str], None]) -> None:
     """Show the parameters that a study has only from its ready-made spaces (`launch`), with their values."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     device_count = None
     with suppress(DeviceError):  # unknown on another machine than that of the devices
         device_count = spec.devices_of_trial(len(open_devices(spec.devices).devices))
-    named_in_file = read_mapping(file).get("space", {})
+    named_in_file = study.read_mapping(file).get("space", {})
     for parameter, searched in spec.space.items():
         if parameter in named_in_file:
             continue
         values = searched.values if device_count is None else spec.possible(parameter, searched.values, device_count)
-        say(f"  {parameter}={','.join(map(value_text, values))}")
+        say(f"  {parameter}={','.join(map(study.value_text, values))}")

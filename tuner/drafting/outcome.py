@@ -23,7 +23,7 @@ from tuner.search.standing import Standing
 from tuner.study import Case, Config, copy_name, escaped, find, shell_join, with_copies, with_references
 from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.template import fill, placeholders
+from tuner.trainers.command_options import fill, placeholders
 from tuner.trainers.typed_command import typed_command
 
 

@@ -14,8 +14,7 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import DIVERGES, ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.draft import Draft
-from tuner.drafting.printed import PrintedProgress
-from tuner.drafting.watching import Watched
+from tuner.drafting.watching import PrintedProgress, Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import open_regular, with_launches

@@ -1,31 +1,12 @@
 """Tables, findings and dashboard, read from the study database."""
 
 from tuner.export.case_view import NO_TRIALS, CaseView
-from tuner.export.findings import (
-    Topic,
-    failed_configs,
-    failed_lines,
-    findings,
-    findings_beside_table,
-    result_finding,
-)
+from tuner.export.findings import Topic, failed_configs, failed_lines, findings, findings_beside_table, result_finding
 from tuner.export.gain_in_words import Headline, gain_headline, gain_text, session_note
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
 from tuner.export.speed_gain import BestGain, doubts, gain, times_default, unknown_gain, unmeasured, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
-from tuner.export.tables import (
-    Row,
-    export_study,
-    front_rows,
-    ladder_of_study,
-    method_summary,
-    prepare_folder,
-    prepare_results,
-    prepare_study,
-    race_row,
-    safe_rung,
-    write_files,
-)
+from tuner.export.tables import Row, front_rows, ladder_of_study, method_summary, race_row, safe_rung
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,
@@ -43,3 +24,4 @@ from tuner.export.wording import (
     unit,
     with_error,
 )
+from tuner.export.write import export_study, prepare_folder, prepare_results, prepare_study, write_files

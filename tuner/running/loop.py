@@ -20,8 +20,7 @@ from tuner.errors import StudyError
 from tuner.export.recorded_table import Circumstances, columns
 from tuner.probe import Failure, FailureKind, number_of
 from tuner.records.case_record import FOLDER, CaseRecord, changed_facts, is_of_other_script
-from tuner.running import events
-from tuner.running.events import CaseOutcome
+from tuner.running.events import AutoFixed, AutoStarted, BestSoFar, CaseOutcome, CaseStarted, Ending, early_ending
 from tuner.running.job import CALIBRATE, Job, Workbench, check_case, purpose_of_recording
 from tuner.running.probing import Probing
 from tuner.search.choosing import Strategy
@@ -74,7 +73,7 @@ class CaseWork:
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 
-    def run(self) -> events.CaseOutcome:
+    def run(self) -> CaseOutcome:
         """Probe one config after another until the case is over, and return how that ended.
 
         Raises StudyError if the study was measured with another script of the same name.
@@ -84,7 +83,7 @@ class CaseWork:
             result, history = self._probing.measure(trial)
             self._probed += 1
             self._confirmed += trial.confirms
-            if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
+            if ending := early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
                 return self._outcome(ending, result.failure)
         return self._outcome_at_end()
@@ -105,11 +104,11 @@ class CaseWork:
         if any(abandoned):
             history = self.study.history()
         self._job.listener(
-            events.CaseStarted(
+            CaseStarted(
                 case=self._case.name,
                 finished=history.finished,
                 target=self._target,
-                best=events.BestSoFar.of(self.study.case, history.records),
+                best=BestSoFar.of(self.study.case, history.records),
                 saved=abandoned.stored,
                 to_repeat=abandoned.to_repeat,
                 changed=changed_facts(history.newest_facts, self._job.bench.facts) if history.newest_facts else (),
@@ -122,21 +121,21 @@ class CaseWork:
         if self._job.purpose.stores_ending:
             self.study.stop(why)
 
-    def _outcome_at_end(self) -> events.CaseOutcome:
+    def _outcome_at_end(self) -> CaseOutcome:
         """Return how the work on the case ended, once no next trial may begin, and store the reason."""
         if self._job.interrupted():
             self._store_ending(self._job.early_end)
-            return self._outcome(events.Ending.INTERRUPTED)
+            return self._outcome(Ending.INTERRUPTED)
         is_reached = self._target is not None and self.study.history().finished >= self._target
         if self._target is not None and is_reached:
             budget = number_of(self._target, "trial")
             self._store_ending(f"the search stopped at its budget of {budget}; a larger number of trials resumes it")
         if self.study.awaited_at_ask:  # other workers still run probes
-            ending = events.Ending.ELSEWHERE
+            ending = Ending.ELSEWHERE
         elif not self._probed:
-            ending = events.Ending.ALREADY
+            ending = Ending.ALREADY
         else:
-            ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
+            ending = Ending.TARGET if is_reached else Ending.EXHAUSTED
         outcome = self._outcome(ending)
         if is_reached:
             return outcome
@@ -168,11 +167,11 @@ class CaseWork:
         """
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
-    def _outcome(self, ending: events.Ending, failure: Failure | None = None) -> events.CaseOutcome:
+    def _outcome(self, ending: Ending, failure: Failure | None = None) -> CaseOutcome:
         """Return the outcome of the case with an ending."""
-        is_unread = ending is events.Ending.UNREAD and failure is None
+        is_unread = ending is Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
-        return events.CaseOutcome(
+        return CaseOutcome(
             case=self._case, ending=ending, probed=self._probed, confirmed=self._confirmed, failure=failure, why=why
         )
 
@@ -200,7 +199,7 @@ def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseReco
     )
 
 
-def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
+def optimize(job: Job, cases: Sequence[Case]) -> list[CaseOutcome]:
     """Work on one case after another, and return how each ended.
 
     A case ends at its target number of finished trials; trials that were in the database before count. A case whose
@@ -213,7 +212,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """
     for case in cases:
         check_case(job, case)
-    outcomes: list[events.CaseOutcome] = []
+    outcomes: list[CaseOutcome] = []
     for case in cases:
         if job.interrupted():
             break
@@ -226,7 +225,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
 
     # Return to the cases whose last trials other workers ran: wait for these, and probe what is then still needed.
     for place, outcome in enumerate(outcomes):
-        if outcome.ending is events.Ending.ELSEWHERE and not job.interrupted():
+        if outcome.ending is Ending.ELSEWHERE and not job.interrupted():
             later = _optimize_case(job, outcome.case)
             job.listener(later.event)
             confirmed = outcome.confirmed + later.confirmed
@@ -234,7 +233,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     return outcomes
 
 
-def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
+def _optimize_case(job: Job, case: Case) -> CaseOutcome:
     """Work on a case, after the small probes that its `auto` ladder needs, and return how that ended."""
     job, small_probes = prepare(job, case)
     if small_probes is not None and small_probes.stopped:
@@ -246,7 +245,7 @@ class Prepared(NamedTuple):
     """A job with the rungs of a case's `auto` ladder, and how the small probes ended if any ran."""
 
     job: Job
-    outcome: events.CaseOutcome | None = None
+    outcome: CaseOutcome | None = None
 
 
 def prepare(job: Job, case: Case) -> Prepared:
@@ -263,15 +262,15 @@ def prepare(job: Job, case: Case) -> Prepared:
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fixed_rungs(lambda trials: rungs_after(trials, space, limits))
-    job.listener(events.AutoFixed(case=case.name, parameter=ladder, values=rungs))
+    job.listener(AutoFixed(case=case.name, parameter=ladder, values=rungs))
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
 
-def _run_small_probes(work: CaseWork, job: Job, ladder: str) -> events.CaseOutcome:
+def _run_small_probes(work: CaseWork, job: Job, ladder: str) -> CaseOutcome:
     """Run the small probes that decide the rungs of an `auto` ladder, and return how that ended."""
-    job.listener(events.AutoStarted(case=work.study.case.case, parameter=ladder))
+    job.listener(AutoStarted(case=work.study.case.case, parameter=ladder))
     outcome = work.run()
-    if outcome.ending is events.Ending.INTERRUPTED:
+    if outcome.ending is Ending.INTERRUPTED:
         work.study.stop(job.early_end)  # a rerun goes on with the probes that are left
     return outcome
 

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.probe import largest_value
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.choosing import ALL_PROBED, Aim, Choice, Chooser, Done, History, Starts, Strategy, first_answer, retry
+from tuner.search import choosing
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.resource_model import fitted_after_siblings
@@ -29,7 +29,7 @@ from tuner.search.trials import Observed, Sibling, incumbent
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, ProbeSpec, PrunerSpec, SearchSpec, Space, StudySpec
 
 
-def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
+def ordered(configs: Sequence[Config], ladder: str | None) -> choosing.Chooser:
     """Return the chooser of the configs of a list in their order, except for those that cannot fit into memory.
 
     Where several workers share a search, a worker prefers its own open session, and then rungs on which no other worker
@@ -39,7 +39,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
     name = ladder or LADDER
 
-    def choose(history: History, starts_needed: Starts) -> Choice | None:
+    def choose(history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | None:
         """Choose a new config: of the open session, else of a rung without another worker, else the first; or None."""
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
@@ -48,7 +48,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
             return starts_needed(config) > 0.0, config.get(name) in busy_rungs
 
         config = min(filter(history.is_new, configs), key=order, default=None)
-        return None if config is None else Choice(config=config)
+        return None if config is None else choosing.Choice(config=config)
 
     return choose
 
@@ -62,16 +62,16 @@ def downwards(space: Space) -> list[Config]:
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
 
-def until_one_runs(history: History, _starts_needed: Starts) -> Done | None:
+def until_one_runs(history: choosing.History, _starts_needed: choosing.Starts) -> choosing.Done | None:
     """End a recovery once a config has succeeded; None before."""
-    return Done(reason="a config has run") if eligible(history.records) else None
+    return choosing.Done(reason="a config has run") if eligible(history.records) else None
 
 
 Siblings = Callable[[], Sequence[Sibling]]
 """Looks up the cases that are similar to a case. Only a strategy that learns from them calls it."""
 
 
-def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> Strategy:
+def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> choosing.Strategy:
     """Return the strategy that the study file names: by expected gain, or what TPE or a random sampler draws.
 
     `resumed_at`: the number of trials so far, with which a resumed search draws new random numbers.
@@ -91,33 +91,35 @@ def by_drawing(
     *,
     resumed_at: int = 0,
     baseline: Config | None = None,
-) -> Strategy:
+) -> choosing.Strategy:
     """Return the strategy of the siblings' best configs, then `seeds_first`, then what TPE or a random sampler draws.
 
     `resumed_at`: the number of trials so far. `baseline`: the user's own config, whose gain the end makes sure;
     None where there is none, or no speed to compare.
     """
 
-    def confirm(history: History, _starts_needed: Starts) -> Config | None:
+    def confirm(history: choosing.History, _starts_needed: choosing.Starts) -> Config | None:
         """Return a config that only sessions have measured, or else one that makes the gain sure; or None."""
         return history.unconfirmed() or (history.to_compare(baseline) if baseline else None)
 
     drawn = OptunaChooser(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
-    return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm)
+    return choosing.Strategy(
+        choosers=(choosing.retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm
+    )
 
 
-def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
+def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> choosing.Strategy:
     """Return the strategy that probes a list of configs, as a recording does. `ladder`: its values are the rungs."""
-    return Strategy(choosers=(retry, ordered(configs, ladder)))
+    return choosing.Strategy(choosers=(choosing.retry, ordered(configs, ladder)))
 
 
-def recovery(space: Space) -> Strategy:
+def recovery(space: Space) -> choosing.Strategy:
     """Return the strategy for a case in which no config has run: it goes down the ladder until one does."""
-    return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
+    return choosing.Strategy(choosers=(until_one_runs, choosing.retry, ordered(downwards(space), space.ladder)))
 
 
-def defaults_first(strategy: Strategy, space: Space) -> Strategy:
+def defaults_first(strategy: choosing.Strategy, space: Space) -> choosing.Strategy:
     """Return a strategy that chooses as `strategy` does, but the default of each rung before the rung's other configs.
 
     A constraint may compare a config with the default config of its rung. If the default is probed first, the
@@ -126,14 +128,14 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     config that was never probed waits for its default: a retry or a confirmation stays as it is.
     """
 
-    def choose(history: History, starts_needed: Starts) -> Choice | Done | None:
+    def choose(history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | choosing.Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed first; or None."""
-        answer = first_answer(strategy.choosers, history, starts_needed)
-        if not isinstance(answer, Choice) or answer.aim not in {Aim.SEARCH, Aim.CALIBRATE}:
+        answer = choosing.first_answer(strategy.choosers, history, starts_needed)
+        if not isinstance(answer, choosing.Choice) or answer.aim not in {choosing.Aim.SEARCH, choosing.Aim.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
         default = space.default_at(space.rung(answer.config))
         comes_first = default != answer.config and default in space and not history.is_over(default)
-        return Choice(config=default) if comes_first else answer
+        return choosing.Choice(config=default) if comes_first else answer
 
     return replace(strategy, choosers=(choose,))
 
@@ -236,11 +238,11 @@ def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
     return [rung for rung in (half_way, largest) if rung >= 1.25 * last]  # see `make_rungs` for 1.25
 
 
-def ladder_calibration(space: Space) -> Strategy:
+def ladder_calibration(space: Space) -> choosing.Strategy:
     """Return the strategy that probes one small rung after another, until the rungs of an `auto` ladder can be made."""
     configs, ladder = calibration_configs(space), str(space.ladder)
 
-    def next_config(history: History) -> Config | None:
+    def next_config(history: choosing.History) -> Config | None:
         """Return a config that was not probed yet, else a config that another worker probes now; None after two rungs.
 
         A worker rather repeats the other's probe than waits for its end.
@@ -250,15 +252,15 @@ def ladder_calibration(space: Space) -> Strategy:
         unfinished = [config for config in configs if not history.is_over(config)]
         return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
-    def choose(history: History, starts_needed: Starts) -> Choice | Done:
+    def choose(history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | choosing.Done:
         """Choose the config to probe next; end once a worker has stored the rungs, or the probes suffice."""
         is_stored = StudyAttributes(history.study.user_attrs).rungs is not None
         config = next_config(history)
         if is_stored or config is None:
-            return Done(reason=ALL_PROBED)
-        return retry(history, starts_needed) or Choice(config=config, aim=Aim.CALIBRATE)
+            return choosing.Done(reason=choosing.ALL_PROBED)
+        return choosing.retry(history, starts_needed) or choosing.Choice(config=config, aim=choosing.Aim.CALIBRATE)
 
-    return Strategy(choosers=(choose,))
+    return choosing.Strategy(choosers=(choose,))
 
 
 def calibration_configs(space: Space) -> list[Config]:

@@ -17,10 +17,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.probe import FailureKind
 from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, RUNNING, START_S, TrialRecord, read
-from tuner.search import standing
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import counts_against_config, eligible
+from tuner.search.standing import incumbent as largest_mean
 from tuner.study import (
     LADDER,
     VARIANT,
@@ -98,7 +98,7 @@ def incumbent(study: Study) -> float | None:
     It is the largest mean of the eligible configs.
     """
     ended = trials_that_count(study, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
-    return standing.incumbent(map(typed_trial, ended))
+    return largest_mean(map(typed_trial, ended))
 
 
 def typed_trial(trial: FrozenTrial) -> TrialRecord:
@@ -121,7 +121,7 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
-    return sum(standing.counts_against_config(typed_trial(trial).failure) for trial in failed)
+    return sum(counts_against_config(typed_trial(trial).failure) for trial in failed)
 
 
 _TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)

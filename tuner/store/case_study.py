@@ -26,8 +26,7 @@ from tuner.probe import ProbePlan, ProbeResult, measured, number_of
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
-from tuner.search import trials
-from tuner.search.choosing import FIRST_TRIALS, Aim, Choice, Done, History, Starts, Strategy, confirmation, one_start
+from tuner.search import choosing, trials
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -139,9 +138,9 @@ class OwnTrial:
     """The id of the trial in the database."""
     number: int
     config: Config
-    choice: Choice
+    choice: choosing.Choice
     """Why the config was chosen, and how it is to be measured."""
-    history: History
+    history: choosing.History
     """What the study had probed before the trial."""
     attempt: int = 1
     """1 + the number of failures in a row that this config has had just before."""
@@ -151,14 +150,18 @@ class OwnTrial:
     @property
     def confirms(self) -> bool:
         """Whether the trial only confirms: the plain command measures again a config on which the result depends."""
-        return self.choice.aim is Aim.CONFIRM
+        return self.choice.aim is choosing.Aim.CONFIRM
 
 
-_AIM_ATTRIBUTES = {Aim.CONFIRM: schema.CONFIRMS, Aim.SOAK: schema.SOAKS, Aim.REPORT: schema.REPORTED_OOM}
+_AIM_ATTRIBUTES = {
+    choosing.Aim.CONFIRM: schema.CONFIRMS,
+    choosing.Aim.SOAK: schema.SOAKS,
+    choosing.Aim.REPORT: schema.REPORTED_OOM,
+}
 """Aim of a probe → the attribute of the trial that says so."""
 
 
-def _expected_s(choice: Choice, history: History) -> float | None:
+def _expected_s(choice: choosing.Choice, history: choosing.History) -> float | None:
     """Return the seconds that a probe is expected to take, to decide whether it fits into the time left.
 
     They are those that its chooser expects, and at most the median of the case's probes: a longer expectation is often
@@ -170,7 +173,9 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     return min(choice.expected_s, usual_s)
 
 
-def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, baseline: Config | None) -> bool:
+def _leaves_time_to_confirm(
+    choice: choosing.Choice, history: choosing.History, left_s: float, baseline: Config | None
+) -> bool:
     """Return whether enough time is left after a probe to confirm the result: to measure own config and best again.
 
     The answer is always yes before `FIRST_TRIALS` trials have finished, so that the search can begin, except where a
@@ -187,7 +192,9 @@ def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, bas
         return True
     confirmations_s = usual_s + max(usual_s, history.confirmation_s)  # of the own config and the best
     is_enough = left_s >= next_s + confirmations_s
-    return is_enough or (history.finished < FIRST_TRIALS and not (baseline and history.disturbed_baseline(baseline)))
+    return is_enough or (
+        history.finished < choosing.FIRST_TRIALS and not (baseline and history.disturbed_baseline(baseline))
+    )
 
 
 Answer = TypeVar("Answer")
@@ -203,7 +210,7 @@ class CaseStudy:
         name: str,
         *,
         space: Space,
-        strategy: Callable[[int], Strategy],
+        strategy: Callable[[int], choosing.Strategy],
         pruner: BasePruner,
         identity: dict[str, Any],
         case: CaseRecord,
@@ -266,9 +273,9 @@ class CaseStudy:
         except FileLockedError:
             return otherwise
 
-    def history(self) -> History:
+    def history(self) -> choosing.History:
         """Return what the study has probed so far, read now."""
-        history = History(self._study, self._space)
+        history = choosing.History(self._study, self._space)
         self._database.transact(lambda: (history.trials, history.signs))  # the history keeps what it has read
         return history
 
@@ -363,7 +370,7 @@ class CaseStudy:
     def ask(
         self,
         target: int | None,
-        starts_needed: Starts = one_start,
+        starts_needed: choosing.Starts = choosing.one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> OwnTrial | None:
@@ -388,13 +395,13 @@ class CaseStudy:
         def begin() -> OwnTrial | None:
             """Begin a trial, and return it; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
-            history = History(self._study, self._space)
+            history = choosing.History(self._study, self._space)
             running = self._running_probes()
             probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
             # a confirmation runs alone on its machine: one that runs now, or the one that is next
             is_confirming_here = any(probe.confirms for probe in probes_here)
             choice = None if is_confirming_here else self._next_choice(history, target, starts_needed, left_s())
-            is_confirmation = choice is not None and choice.aim is Aim.CONFIRM
+            is_confirmation = choice is not None and choice.aim is choosing.Aim.CONFIRM
             self._waits_for_machine = is_confirming_here or (is_confirmation and bool(probes_here))
             if choice is None or self._waits_for_machine or not has_time(_expected_s(choice, history)):
                 return None
@@ -407,7 +414,7 @@ class CaseStudy:
 
         return self._database.transact(begin, exclusive=True)
 
-    def _begin_trial(self, choice: Choice, history: History) -> OwnTrial:
+    def _begin_trial(self, choice: choosing.Choice, history: choosing.History) -> OwnTrial:
         """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
 
         Args:
@@ -432,7 +439,9 @@ class CaseStudy:
             is_repeat=history.newest(trial.params) is not None,
         )
 
-    def _next_choice(self, history: History, target: int | None, starts_needed: Starts, left_s: float) -> Choice | None:
+    def _next_choice(
+        self, history: choosing.History, target: int | None, starts_needed: choosing.Starts, left_s: float
+    ) -> choosing.Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 
         A confirmation comes first if the time that is left is too short for the search's next probe and the
@@ -447,14 +456,14 @@ class CaseStudy:
         choice = None
         if target is None or history.finished + history.running < target:
             answer = self.strategy.choose(history, starts_needed)
-            choice = answer if isinstance(answer, Choice) else None
-        if choice and choice.aim is not Aim.SEARCH:
+            choice = answer if isinstance(answer, choosing.Choice) else None
+        if choice and choice.aim is not choosing.Aim.SEARCH:
             return choice
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
         config = self.strategy.confirm(history, starts_needed) if may_confirm else None
-        return confirmation(config) if config else choice
+        return choosing.confirmation(config) if config else choice
 
     def why_done(self, *, keep: bool = True) -> str | None:
         """Return in words why the strategy has nothing left to probe; None while something is left.
@@ -466,8 +475,8 @@ class CaseStudy:
         def read_why() -> str | None:
             """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
-            answer = self.strategy.choose(history, one_start)  # the next work finds no open session
-            reason = answer.reason if isinstance(answer, Done) else None
+            answer = self.strategy.choose(history, choosing.one_start)  # the next work finds no open session
+            reason = answer.reason if isinstance(answer, choosing.Done) else None
             if keep and not history.running:
                 self._study.set_user_attr(schema.ENDED, reason)
             return reason
@@ -514,11 +523,11 @@ class CaseStudy:
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._unless_locked(renew, self._beat_s)
 
-    def tell(self, trial: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> History:
+    def tell(self, trial: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> choosing.History:
         """End a trial: store its verdict and the record of its probe, and return the history with this trial."""
         return self._database.transact(lambda: self._end_trial(trial.trial_id, verdict, probe))
 
-    def _end_trial(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
+    def _end_trial(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> choosing.History:
         """End a trial with its verdict and its record, and return the history with it. The caller holds a transaction.
 
         A trial that the pruner has stopped gets the last value that was reported to the pruner.
@@ -538,7 +547,7 @@ class CaseStudy:
             self._store_best(history)
         return history
 
-    def _store_best(self, history: History) -> None:
+    def _store_best(self, history: choosing.History) -> None:
         """Store in words which config is the best, for people who look at the study in other tools.
 
         It is stored only where Optuna's best trial, which has the highest single value, misleads them.

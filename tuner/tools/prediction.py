@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import replace
 
-from tuner.count.launching import path_inside
+from tuner.count import path_inside
 from tuner.errors import TrainerError
 from tuner.probe import MonotonicClock, ProbePlan, Process, mib
 from tuner.study import escaped

@@ -19,17 +19,8 @@ from tuner.export import CaseView, in_words, with_error
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import COMPLETE, MEMORY_SHARE, ProbeRecord, SoakSettings, TrialRecord
 from tuner.running.job import Job, Purpose, Workbench
+from tuner.search import memory_growth
 from tuner.search.choosing import Aim, Choice, Done, History, Starts, Strategy
-from tuner.search.memory_growth import (
-    PILING_UP,
-    PROVOKED,
-    SPARE,
-    SURE,
-    USUAL,
-    MemoryForecast,
-    RecordPrior,
-    forecast_memory,
-)
 from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.search.trials import Observed
@@ -96,7 +87,9 @@ class WholeTraining:
             ),
         )
 
-    def forecast(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> MemoryForecast | None:
+    def forecast(
+        self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord
+    ) -> memory_growth.MemoryForecast | None:
         """Return how surely memory lasts for the training; None where that is unknown.
 
         Args:
@@ -104,25 +97,25 @@ class WholeTraining:
             probe: The soak so far, or its record.
         """
         if self.iterations is None:
-            return forecast_memory(devices, self.hours, self._prior)
+            return memory_growth.forecast_memory(devices, self.hours, self._prior)
         if not probe.numbered_iterations or probe.window_s is None:  # an iteration's time is unknown
             return None
         iteration_s = probe.window_s / probe.numbered_iterations
-        return forecast_memory(devices, self.iterations * iteration_s / HOUR_S, self._prior)
+        return memory_growth.forecast_memory(devices, self.iterations * iteration_s / HOUR_S, self._prior)
 
     def ineligibility(self, result: ProbeResult) -> str | None:
         """Return why a config that was soaked may not be the best; None where it may."""
         forecast = self.forecast(result.devices, result)
-        return None if forecast is None or forecast.chance >= SURE else self.in_short(forecast)
+        return None if forecast is None or forecast.chance >= memory_growth.SURE else self.in_short(forecast)
 
     @property
-    def _prior(self) -> RecordPrior:
+    def _prior(self) -> memory_growth.RecordPrior:
         """The prior for new records of memory use: what is expected before a soak has shown any."""
         if not self.meets_peak:
-            return USUAL
-        return PILING_UP if self.allocator else PROVOKED
+            return memory_growth.USUAL
+        return memory_growth.PILING_UP if self.allocator else memory_growth.PROVOKED
 
-    def in_short(self, forecast: MemoryForecast) -> str:
+    def in_short(self, forecast: memory_growth.MemoryForecast) -> str:
         """Return in one part of a sentence whether memory lasts, and which growth the soak would not show.
 
         For example: memory lasts 24 h with 98 % probability: 61.2 GiB now, flat, at most 63.0 of 80.0.
@@ -135,7 +128,7 @@ class WholeTraining:
         shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rise.kind]
         if rise.hidden_mib_per_h:
             shape += f" (growth below {rise.hidden_mib_per_h:,.0f} MiB an hour would not show)"
-        is_likely, is_sure = forecast.chance >= 0.5, forecast.chance >= SURE
+        is_likely, is_sure = forecast.chance >= 0.5, forecast.chance >= memory_growth.SURE
         # 99 % at most, because a soak may not meet all that a training does
         percent = 100.0 * min(max(forecast.chance, 1.0 - forecast.chance), 0.99)
         confidence = f" with {percent:.0f} % probability"
@@ -285,13 +278,13 @@ class Soak(NamedTuple):
     """What the newest soak of a config showed."""
 
     trial: TrialRecord
-    forecast: MemoryForecast | None
+    forecast: memory_growth.MemoryForecast | None
     """None where the config failed, or its memory is unknown."""
 
     @property
     def passed(self) -> bool:
         """Whether the config ran, may be the best, and its memory lasts. Unknown memory counts as lasting."""
-        lasts = self.forecast is None or self.forecast.chance >= SURE
+        lasts = self.forecast is None or self.forecast.chance >= memory_growth.SURE
         return self.trial.state == COMPLETE and self.trial.may_be_best and lasts
 
     @property
@@ -308,7 +301,9 @@ class Soak(NamedTuple):
     @property
     def share(self) -> float:
         """The share of the usable memory that the training will need; 1 where that is not known."""
-        return 1.0 if self.forecast is None else self.forecast.share / SPARE  # a part of all memory stays unused
+        return (
+            1.0 if self.forecast is None else self.forecast.share / memory_growth.SPARE
+        )  # a part of all memory stays unused
 
     def suffices(self, wanted: SoakSettings) -> bool:
         """Return whether this soak answers what a soak with the `wanted` settings would, so that none is made.
@@ -534,7 +529,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif soaks:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
-        forecast = f"of no config it is {100 * SURE:.0f} % sure that its memory lasts"
+        forecast = f"of no config it is {100 * memory_growth.SURE:.0f} % sure that its memory lasts"
         yield f"{view.name}: {forecast}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
     # another allocator is another setting of the study, whose results may not mix with these

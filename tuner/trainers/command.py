@@ -31,9 +31,8 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, THREADS, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.study.command_words import script
+from tuner.trainers import command_options
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
-from tuner.trainers.command_options import COUNTS, OF_NODES, PRESETS, CommandOptions, parameters
-from tuner.trainers.template import Reference, fill, flags, placeholders
 
 
 def loader_queue(config: Config) -> int:
@@ -51,7 +50,7 @@ def loader_queue(config: Config) -> int:
     return max(0, number_of("workers", default=0) * number_of("prefetch", default=2))
 
 
-_fill_to_launch = partial(fill, to_launch=True)
+_fill_to_launch = partial(command_options.fill, to_launch=True)
 
 _expression = cache(Expression)
 """Reads an expression once: a search asks for its value of each config."""
@@ -68,15 +67,21 @@ class CommandTrainer(Trainer):
         Raises TrainerError for an option that is unknown or cannot be used.
         """
         super().__init__(spec)
-        self._options = checked_options(CommandOptions, spec)
+        self._options = checked_options(command_options.CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
         self.folder = (Path(spec.root).expanduser() / self._options.cwd).resolve()
         """The folder in which the command runs."""
         self.accepts = self._options.command_parameters
         self.keeps = frozenset(self._options.keeps)
         self.counts_samples = self._options.counts_samples
-        self._flags, named = flags(self._options.words), placeholders(self._options.words)
-        self.spans_nodes, self.heeds_devices = bool(named & OF_NODES), bool(named & {"ranks", "devices"})
+        self._flags, named = (
+            command_options.flags(self._options.words),
+            command_options.placeholders(self._options.words),
+        )
+        self.spans_nodes, self.heeds_devices = (
+            bool(named & command_options.OF_NODES),
+            bool(named & {"ranks", "devices"}),
+        )
         score_patterns = (pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
         self.score_source = " ".join(score_patterns)
         self.has_rules = bool(self._options.computed or self._options.samples_per_iteration)
@@ -142,7 +147,8 @@ class CommandTrainer(Trainer):
                 env[name] = word
         env |= {name: text for name, text in slot.variables.items() if name != THREADS or name not in env}
         if slot.to_train:  # nobody reads the progress, and drawing a bar slows the training
-            bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
+            # with these, rich draws a running bar where there is no terminal
+            bars = command_options.PRESETS["lightning"].env
             return {name: text for name, text in env.items() if bars.get(name) != text}
         # without HYDRA_FULL_ERROR, Hydra prints a hint at this variable last, in place of the exception
         progress = study.escaped(str(slot.progress))
@@ -170,7 +176,9 @@ class CommandTrainer(Trainer):
         """
         if not self._options.session:
             return None
-        shared = sorted(parameters((*self._options.session, *self._options.env.values())) & config.keys())
+        shared = sorted(
+            command_options.parameters((*self._options.session, *self._options.env.values())) & config.keys()
+        )
         return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in shared)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
@@ -201,7 +209,7 @@ class CommandTrainer(Trainer):
         if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None
         for word in first_words:
-            if placeholders([word]):  # only a probe knows the program's name
+            if command_options.placeholders([word]):  # only a probe knows the program's name
                 continue
             program = study.expanded(_fill_to_launch((word,), {})[0], os.environ)
             folders = search_path(program_folder(self._spec.python))
@@ -279,7 +287,9 @@ class CommandTrainer(Trainer):
         cannot be computed or is not above 0.
         """
         try:
-            number = _expression(text).value({**values, **dict.fromkeys(COUNTS, ranks)}) if text else None
+            number = (
+                _expression(text).value({**values, **dict.fromkeys(command_options.COUNTS, ranks)}) if text else None
+            )
         except ValueError as error:
             raise ConfigRefusedError(f"{name} {text!r} cannot be computed: {error}") from error
         if number is not None and number <= 0:
@@ -301,8 +311,8 @@ class CommandTrainer(Trainer):
             "ranks": len(slot.devices),
             "local_ranks": len(devices),
             "nodes": slot.nodes,
-            "node_rank": Reference(f"${{{NODE_RANK}}}") if slot.nodes > 1 else 0,
-            "head": Reference(f"${{{HEAD}}}") if slot.nodes > 1 else "localhost",
+            "node_rank": command_options.Reference(f"${{{NODE_RANK}}}") if slot.nodes > 1 else 0,
+            "head": command_options.Reference(f"${{{HEAD}}}") if slot.nodes > 1 else "localhost",
             "python": self._python,
             "seed": slot.seed or 0,
         }

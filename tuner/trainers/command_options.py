@@ -1,17 +1,115 @@
-"""The options of a trainer that is any command line: what `trainer.options` may hold, and presets for `progress`."""
+"""The options of a trainer that is any command line: placeholders, which a config fills, and presets of progress."""
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
+from string import Formatter
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from tuner import study
 from tuner.probe import SCORE_GROUP
-from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, named_files, shell_split
-from tuner.trainers.template import flags, placeholders
+
+
+class TemplatePiece(NamedTuple):
+    """A piece of a word: a text, and the placeholder after it."""
+
+    text: str
+    name: str | None
+    """None where no placeholder follows."""
+    is_flag: bool
+    """Whether the placeholder is a flag that is there or not: `{flag:name}`."""
+    is_reference: bool = False
+    """Whether the text is a reference to a variable, as it is written."""
+
+
+def placeholders(words: Iterable[str]) -> frozenset[str]:
+    """Return the names of the placeholders in `words`.
+
+    Raises ValueError for a stray brace, and for anything but `name` or `flag:name` between braces.
+    """
+    return frozenset(piece.name for word in words for piece in pieces(word) if piece.name is not None)
+
+
+def flags(words: Iterable[str]) -> frozenset[str]:
+    """Return the names of the placeholders `{flag:name}` in `words`. Raises the errors of `placeholders`."""
+    return frozenset(piece.name for word in words for piece in pieces(word) if piece.name and piece.is_flag)
+
+
+def pieces(word: str) -> list[TemplatePiece]:
+    """Return the pieces of a word, each up to the end of a placeholder or reference. Raises as `placeholders` does.
+
+    `${HOME}/run-{seed}.log` has three: the reference, then `/run-` with the placeholder `seed`, then `.log`.
+    """
+    split: list[TemplatePiece] = []
+    for is_reference, parts_in_a_row in groupby(study.parts(word), key=lambda part: part.is_reference):
+        if is_reference:
+            split += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in parts_in_a_row]
+        else:  # only a literal such as `${A}`, written as `$${A}`, has a name: its braces hold no placeholder
+            doubled = str.maketrans({"{": "{{", "}": "}}"})  # literal braces to `Formatter`
+            literals = (part.literal.translate(doubled) if part.name else part.literal for part in parts_in_a_row)
+            split += [_piece(word, *field) for field in Formatter().parse("".join(literals))]
+    return split
+
+
+class Reference(str):
+    """A value that a probe looks up at its start, such as `${SLURM_NODEID}`."""
+
+    __slots__ = ()
+
+
+def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool = False) -> tuple[str, ...]:
+    """Return words with `values` in place of placeholders.
+
+    A word with a placeholder without a value is left out, and so is the flag before it if the word is its value: both
+    words of `--envs {num_envs}`, and only the second of `--headless --envs={num_envs}`. `{flag:name}` becomes `--name`
+    where the value is True, and otherwise nothing; a word that is then empty is left out.
+
+    With `to_launch`, the result is text with references, which a probe looks up at its start: those of the words, and
+    each value that is a `Reference`. Any other value that is spelled like a reference is escaped, so that it stays.
+    """
+    filled: list[str] = []
+    before = ""
+    for word in words:
+        pieces_of_word = pieces(word)
+        if all(piece.is_flag or piece.name is None or piece.name in values for piece in pieces_of_word):
+            texts = [text for piece in pieces_of_word for text in _texts(piece, values)]
+            filled_word = study.joined(texts) if to_launch else "".join(text for text, _ in texts)
+            if filled_word or not any(piece.is_flag for piece in pieces_of_word):
+                filled.append(filled_word)
+        # the value of the flag before it, not a word such as `--envs={num_envs}` or `env.num_envs={num_envs}`
+        elif re.fullmatch(r"--?[A-Za-z][\w.-]*", before) and not re.match(r"-|[+~@\w.-]+=", word):
+            filled.pop()
+        before = word
+    return tuple(filled)
+
+
+def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
+    """Return the piece for what `Formatter` splits off a word: a text, and the name, format and conversion of a field.
+
+    To `Formatter`, `{flag:name}` is the field `flag` with the format `name`. Raises ValueError, with the `word`, for
+    any other format, and for a conversion such as `!r`.
+    """
+    is_flag = name == "flag" and bool(spec)
+    if is_flag:
+        name, spec = spec, None
+    if name is not None and (not re.fullmatch(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", name) or spec or conversion):
+        raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
+    return TemplatePiece(text, name, is_flag)
+
+
+def _texts(piece: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
+    """Return the texts that a piece becomes with `values`, each with whether it is a reference to a variable."""
+    value = "" if piece.name is None else values.get(piece.name)
+    if isinstance(value, Reference):
+        return [(piece.text, piece.is_reference), (value, True)]
+    if piece.is_flag:
+        value = f"--{piece.name}" if value is True else ""
+    return [(piece.text + study.value_text(value), piece.is_reference)]
 
 
 class Preset(NamedTuple):
@@ -61,7 +159,7 @@ def parameters(words: Iterable[str]) -> frozenset[str]:
 
 def _operands(text: str) -> frozenset[str]:
     """Return the parameters that an arithmetic computes with; none for an empty text."""
-    return Expression(text).names - COUNTS if text else frozenset()
+    return study.Expression(text).names - COUNTS if text else frozenset()
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -92,22 +190,22 @@ def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 Words = Annotated[
     tuple[Annotated[str, AfterValidator(_checked_word)], ...],
-    BeforeValidator(lambda command: shell_split(command) if isinstance(command, str) else command),
+    BeforeValidator(lambda command: study.shell_split(command) if isinstance(command, str) else command),
 ]
 """A command line: a list of words, or one text in shell quoting; no shell runs it."""
 Arithmetic = Annotated[
     str,
     BeforeValidator(lambda given: str(given) if type(given) in {int, float} else given),
-    AfterValidator(lambda text: text and Expression(text).text),
+    AfterValidator(lambda text: text and study.Expression(text).text),
 ]
 """Arithmetic with placeholders, or a number; may be empty."""
 
 
-class CommandOptions(Strict):
+class CommandOptions(study.Strict):
     """The keys that `trainer.options` may have."""
 
     command: Words = Field(min_length=1)
-    cases: tuple[Name, ...] = Field(default=("command",), min_length=1, max_length=MOST_CASES)
+    cases: tuple[study.Name, ...] = Field(default=("command",), min_length=1, max_length=study.MOST_CASES)
     progress: Annotated[tuple[str, ...], AfterValidator(_checked_patterns)] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     count: Literal["inside", "printed"] | None = None
@@ -117,18 +215,18 @@ class CommandOptions(Strict):
     """Whether a probe leaves the files in the folders of the command as they were."""
     keeps: tuple[Literal["batch", "sample", "model", "optimizer", "precision", "loss"], ...] = ()
     """The parts of the training that no config may change, compared with the first value of each parameter."""
-    unset: dict[Name, Value] = Field(default_factory=dict)
+    unset: dict[study.Name, study.Value] = Field(default_factory=dict)
     """Parameter → the value at which its flag is left out, because the trainer has this value without the flag."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
-    env: Annotated[Variables, AfterValidator(lambda env: {name: _checked_word(text) for name, text in env.items()})] = (
-        Field(default_factory=dict)
-    )
+    env: Annotated[
+        study.Variables, AfterValidator(lambda env: {name: _checked_word(text) for name, text in env.items()})
+    ] = Field(default_factory=dict)
     """Environment variables. Their values may have placeholders."""
-    files: dict[str, dict[Name, str]] = Field(default_factory=dict)
+    files: dict[str, dict[study.Name, str]] = Field(default_factory=dict)
     """Configuration file, as the command names it → parameter → the keys to its value in the file, joined by dots. A
     probe gets a changed copy."""
-    computed: dict[Name, Annotated[str, AfterValidator(lambda text: Expression(text).text)]] = Field(
+    computed: dict[study.Name, Annotated[str, AfterValidator(lambda text: study.Expression(text).text)]] = Field(
         default_factory=dict
     )
     """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
@@ -138,7 +236,9 @@ class CommandOptions(Strict):
     """The floating-point operations of a training step for each of its samples, for the metric `mfu`."""
     session: Words = ()
     """The command line that serves a session; without it, every probe runs `command`."""
-    learning: Annotated[tuple[Name, ...] | None, BeforeValidator(lambda names: () if names == "keep" else names)] = None
+    learning: Annotated[
+        tuple[study.Name, ...] | None, BeforeValidator(lambda names: () if names == "keep" else names)
+    ] = None
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
 
     @model_validator(mode="before")
@@ -171,7 +271,7 @@ class CommandOptions(Strict):
             if unknown := sorted({*names} - known):
                 in_words = f"known: {', '.join(sorted(known))}"
                 raise ValueError(f"{key}: {', '.join(unknown)}: in neither command, env nor files; {in_words}")
-        if unknown := [name for name in self.files if name not in named_files(self.command)]:
+        if unknown := [name for name in self.files if name not in study.named_files(self.command)]:
             raise ValueError(f"files: {unknown[0]}: no word of the command names this YAML, TOML or JSON file")
         return self
 

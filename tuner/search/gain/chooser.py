@@ -14,18 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from optuna.study import Study
 
-from tuner.search.choosing import (
-    ALL_PROBED,
-    FIRST_TRIALS,
-    Choice,
-    Done,
-    History,
-    Starts,
-    Strategy,
-    confirmation,
-    one_start,
-    retry,
-)
+from tuner.search import choosing
 from tuner.search.gain import expected_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.outlook import MOST_COMPARED, Outlook
@@ -74,7 +63,7 @@ class Compared(NamedTuple):
 class Acquisition:
     """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook, starts_needed: Starts) -> None:
+    def __init__(self, outlook: Outlook, starts_needed: choosing.Starts) -> None:
         """Weigh the configs of an outlook. `starts_needed`: returns how many trainer starts a config takes now."""
         self.outlook = outlook
         self._starts_needed = starts_needed
@@ -94,7 +83,7 @@ class Acquisition:
         """
         outlook = self.outlook
         if not outlook.may_probe.any():
-            return self._with_limits(ALL_PROBED)
+            return self._with_limits(choosing.ALL_PROBED)
         if self._must_go_on or self._prospect.pays:
             return None
         shortfall = self._believed_shortfall
@@ -474,35 +463,37 @@ class Gain:
         self._siblings = siblings
         self._latest: tuple[object, Outlook] | None = None
         """The numbers and states of the trials, and what is known of each config after them."""
-        self._acquisitions: dict[Starts, Acquisition] = {}
+        self._acquisitions: dict[choosing.Starts, Acquisition] = {}
         """What follows from the latest outlook, for each function that says what a probe takes now."""
 
-    def ended(self, history: History, starts_needed: Starts) -> Done | None:
+    def ended(self, history: choosing.History, starts_needed: choosing.Starts) -> choosing.Done | None:
         """Return why nothing is left to gain; None while something is."""
         reason = self._acquisition(history, starts_needed).reason_to_end()
-        return None if reason is None else Done(reason=reason)
+        return None if reason is None else choosing.Done(reason=reason)
 
-    def choose(self, history: History, starts_needed: Starts) -> Choice | None:
+    def choose(self, history: choosing.History, starts_needed: choosing.Starts) -> choosing.Choice | None:
         """Choose the config that gains most per second of its probe; None where nothing may be probed any more."""
         acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
         if place is None:
             return None
         config = self._with_patience(self._pool.configs[place], history.number)
-        return Choice(config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left)
+        return choosing.Choice(
+            config=config, expected_s=acquisition.probe_s(place), trials_left=acquisition.probes_left
+        )
 
-    def compare_with_own(self, history: History, _starts_needed: Starts) -> Choice | None:
+    def compare_with_own(self, history: choosing.History, _starts_needed: choosing.Starts) -> choosing.Choice | None:
         """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
         None if they can. From the fourth trial on, the own config is also repeated if other programs have disturbed it.
         """
         if self._own is None:
             return None
-        disturbed = history.disturbed_baseline(self._own) if history.finished >= FIRST_TRIALS else None
+        disturbed = history.disturbed_baseline(self._own) if history.finished >= choosing.FIRST_TRIALS else None
         config = history.incomparable_config(self._own) or disturbed
-        return confirmation(self._with_patience(config, history.number)) if config else None
+        return choosing.confirmation(self._with_patience(config, history.number)) if config else None
 
-    def confirm(self, history: History, starts_needed: Starts) -> Config | None:
+    def confirm(self, history: choosing.History, starts_needed: choosing.Starts) -> Config | None:
         """Return the config with the highest expected value, if the plain command must still measure it.
 
         It need not if it has measured a config that is as good, as `Acquisition.is_as_good` decides. A study of a speed
@@ -523,11 +514,11 @@ class Gain:
         """The user's own config in a study of a speed; None in any other study."""
         return self._space.own if self._goal.ceiling == math.inf else None
 
-    def best(self, history: History) -> Config | None:
+    def best(self, history: choosing.History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
         return self._outlook(history).best_config
 
-    def after_end(self, history: History, starts_needed: Starts) -> Config:
+    def after_end(self, history: choosing.History, starts_needed: choosing.Starts) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
         acquisition = self._acquisition(history, starts_needed)
         place = acquisition.next_place()
@@ -543,12 +534,12 @@ class Gain:
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.config_of(lambda parameter: config.get(parameter.name, patience))
 
-    def _acquisition(self, history: History, starts_needed: Starts) -> Acquisition:
+    def _acquisition(self, history: choosing.History, starts_needed: choosing.Starts) -> Acquisition:
         """Return what each config is expected to gain and to take, given a history and the starts that it needs now."""
         outlook = self._outlook(history)
         return self._acquisitions.setdefault(starts_needed, Acquisition(outlook, starts_needed))
 
-    def _outlook(self, history: History) -> Outlook:
+    def _outlook(self, history: choosing.History) -> Outlook:
         """Return what is known of each config, given a history. It is computed anew only when a trial has changed."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
@@ -575,13 +566,13 @@ class Gain:
         return model
 
 
-def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
+def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> choosing.Strategy:
     """Return the strategy that probes the siblings' best configs, and then what gains most.
 
     A search may end before each sibling's best config has been probed.
     """
-    choosers = (retry, gain.compare_with_own, gain.ended, siblings_first(space, siblings), gain.choose)
-    return Strategy(choosers=choosers, confirm=gain.confirm, predicts_end=True)
+    choosers = (choosing.retry, gain.compare_with_own, gain.ended, siblings_first(space, siblings), gain.choose)
+    return choosing.Strategy(choosers=choosers, confirm=gain.confirm, predicts_end=True)
 
 
 class GainSampler(StrategySampler):
@@ -597,7 +588,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        starts_needed: Starts = one_start,
+        starts_needed: choosing.Starts = choosing.one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 
@@ -615,8 +606,8 @@ class GainSampler(StrategySampler):
 
     def best(self, study: Study) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience; or None."""
-        return self._gain.best(History(study, self._space))
+        return self._gain.best(choosing.History(study, self._space))
 
-    def after_end(self, history: History, done: Done) -> Config:
+    def after_end(self, history: choosing.History, done: choosing.Done) -> Config:
         """Choose the most informative config left, otherwise the best, so that `study.optimize` runs all its trials."""
         return self._gain.after_end(history, self._starts_needed)

@@ -15,18 +15,10 @@ from numpy.typing import NDArray
 
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.frontier import HOST_MEMORY
+from tuner.search.gain import surrogate
 from tuner.search.gain.expected_gain import Goal, chance_below
 from tuner.search.gain.pool import Codes, Levels, Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors
-from tuner.search.gain.surrogate import (
-    ACTING_TOGETHER,
-    Mixture,
-    Nearness,
-    Surrogate,
-    common_effect,
-    pair_effects,
-    single_effects,
-)
 from tuner.search.resource_model import Floats, Prediction, ResourceModel, fitted_after_siblings
 from tuner.search.trials import Observed
 from tuner.study import Config, ProbeSpec, Value
@@ -206,9 +198,9 @@ def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) 
 
     def covariance(rows: Codes) -> Floats:
         """Return the covariance of some configs with the known ones: row by column."""
-        nearness = Nearness(distances, rows)
-        effects = single_effects(nearness, lengths, variances) + pair_effects(nearness, lengths)
-        return effects + 0.5**2 * common_effect(nearness, lengths)
+        nearness = surrogate.Nearness(distances, rows)
+        effects = surrogate.single_effects(nearness, lengths, variances) + surrogate.pair_effects(nearness, lengths)
+        return effects + 0.5**2 * surrogate.common_effect(nearness, lengths)
 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
     weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - prior_mean)
@@ -292,7 +284,7 @@ class Outlook:
     """What is known of each config of a pool after the trials so far: each array has an element per config."""
 
     def __init__(
-        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, source: Surrogate | None = None
+        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, source: surrogate.Surrogate | None = None
     ) -> None:
         """Derive what is known of each config from the trials.
 
@@ -401,21 +393,23 @@ class Outlook:
         return np.hypot(errors, self.case_model.scatter)
 
     @cached_property
-    def model(self) -> Surrogate | Mixture:
+    def model(self) -> surrogate.Surrogate | surrogate.Mixture:
         """The model of the values; where there are similar cases, averaged with a model that learns from them."""
         if self._source is None:
             return self.case_model
-        return Mixture(self.case_model, Surrogate(self.pool.levels, self.readings, self._source))
+        return surrogate.Mixture(self.case_model, surrogate.Surrogate(self.pool.levels, self.readings, self._source))
 
     @cached_property
-    def case_model(self) -> Surrogate:
+    def case_model(self) -> surrogate.Surrogate:
         """The model of the values that learns from the measurements of this case alone."""
-        return Surrogate(self.pool.levels, self.readings)
+        return surrogate.Surrogate(self.pool.levels, self.readings)
 
     @cached_property
     def predictions_together(self) -> Prediction:
         """What is expected of the logarithms of speeds if what each choice does depends on all others."""
-        return Surrogate(self.pool.levels, self.readings, prior=ACTING_TOGETHER).predict(self.pool.codes)
+        return surrogate.Surrogate(self.pool.levels, self.readings, prior=surrogate.ACTING_TOGETHER).predict(
+            self.pool.codes
+        )
 
     @cached_property
     def readings(self) -> Readings:
