@@ -51,7 +51,6 @@ class LaunchGround(Ground):
         super().__init__(Table(header, []))
         self.space: Space = replace(self.space, holds=drawn.holds)
         self._drawn = drawn
-        self.global_batch = drawn.batch
 
     @cached_property
     def best(self) -> Row:

@@ -33,7 +33,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from benchmarks.search import formula, methods, ours
+from benchmarks.search import methods, ours
 from benchmarks.search.families import FAMILIES, Half
 from benchmarks.search.searching import WITHIN, Method, Probing, Step, search
 
@@ -45,7 +45,6 @@ METHODS: dict[str, tuple[Method, bool]] = {
     "SMAC3": (methods.smac, methods.SMAC_INSTALLED),
     "tuner tpe": (ours.tpe, True),
     "tuner gain": (ours.gain, True),
-    "formula": (formula.formula, True),
 }
 """Name → the method, and whether the packages that it needs are installed. Random search repeats nothing."""
 _BASELINES = frozenset({"random", "coordinate descent", "Optuna TPE", "Optuna GP", "SMAC3"})
