@@ -53,8 +53,8 @@ def device_seconds(study: StudyReader) -> Sheet:
     return Sheet(("trial", "device_s"), rows)
 """
 EXPORT_LINES = (
-    Line("export/write.py", "from tuner.export.reader", "from tuner.export.device_seconds import device_seconds"),
-    Line("export/write.py", '    "best_by_case.tsv"', '    "device_seconds.tsv": device_seconds,'),
+    Line("export/tables.py", "from tuner.export.reader", "from tuner.export.device_seconds import device_seconds"),
+    Line("export/tables.py", '    "best_by_case.tsv"', '    "device_seconds.tsv": device_seconds,'),
 )
 
 

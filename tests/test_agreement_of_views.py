@@ -14,17 +14,17 @@ from ruamel.yaml import YAML
 from tests_filled import FilledDatabase, filled
 from typer.testing import CliRunner
 
-from tuner.cli.case_tables import summary_table
 from tuner.cli.main import app
+from tuner.cli.screen import summary_table
 from tuner.errors import StoreError
 from tuner.export.case_view import CaseView
-from tuner.export.findings import gain_text
+from tuner.export.gain_in_words import gain_text
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import ConfigRow
 from tuner.export.tables import best_by_case
 from tuner.export.wording import with_error
-from tuner.report.facts import CaseFacts, gather, verdict
-from tuner.tools.racing.entrants import Entrant, entrants
+from tuner.report.facts import CaseFacts, gather, result_sentences
+from tuner.tools.racing import Entrant, entrants
 
 DEFAULTS = [{"num_envs": rung, "batch": 1} for rung in (8, 16)]
 STUDY = {
@@ -93,7 +93,7 @@ def test_all_views_of_a_case_agree(empty_file: Path, tmp_path_factory: Any, walk
         of_case = printed.partition(f"# {view.name}: trial ")[2].partition("\n")[0]
         assert of_case.partition("; the gain: ")[2] == (gain_text(row) if row.gain else "")
         assert all(f"# {view.name}: {doubt}\n" in printed for doubt in row.doubts)
-        named = set(re.findall(r"#(\d+) makes ", verdict(facts)))
+        named = set(re.findall(r"#(\d+) makes ", result_sentences(facts)))
         assert named == {str(other.trial) for other in (row.faster, row.fastest) if other}
         if row.default and row.default.config["num_envs"] == row.best.config["num_envs"]:
             assert [row.default.value] == [one.value for one in facts.points if one.config == row.default.config]
@@ -146,7 +146,7 @@ def agrees_on_the_best(view: CaseView, best: ConfigRow, facts: CaseFacts, cells:
         best.readings,
     )
     assert exported["min_avg_util_se"] == (None if best.error is None else round(best.error, 2))
-    assert f"reaches {said} " in verdict(facts)
+    assert f"reaches {said} " in result_sentences(facts)
     (starred,) = (one for one in facts.points if facts.is_best(one))
     assert (starred.value, starred.widened_error, starred.config) == (best.value, best.error, best.config)
     assert [one.trial for one in view.configs if one.launch_key == starred.launch_key] == [best.trial]

@@ -9,13 +9,12 @@ from tests_replays import FakeClock
 
 from tuner.cli.hints import what_to_repair
 from tuner.devices.cards import Occupancy, Occupant
-from tuner.export.write import export_study
+from tuner.export.tables import export_study
 from tuner.probe.probe_plan import Device
-from tuner.probe.session import Sessions
-from tuner.running.job import Job
+from tuner.probe.process import Sessions
+from tuner.running.job import Job, open_workbench
 from tuner.running.loop import optimize
 from tuner.running.prober import RealProber
-from tuner.running.workbench import open_workbench
 from tuner.study.cases import select
 
 HELD = Occupancy(

@@ -12,8 +12,7 @@ from tests_replays import FakeClock
 
 from tuner.cli.hints import what_to_repair
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Next, Stop
+from tuner.probe.probe_plan import Next, ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, CaseStarted, Ending, ProbeEnded, ProbeRunning
 from tuner.running.job import SEARCH, Job, Pulse

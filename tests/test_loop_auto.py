@@ -9,8 +9,7 @@ import pytest
 from tests_loop import CASE, Quiet, bench, bounded, failed, measured, opened, reader, spec, view
 
 from tuner.errors import StoreError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import RECOVER, Job

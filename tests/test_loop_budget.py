@@ -12,18 +12,15 @@ from tests_table import MadeUp, study, workbench
 from tuner.export.case_view import CaseView
 from tuner.export.findings import Topic, findings
 from tuner.export.summary import summary
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Stop
+from tuner.probe.quantities import HOUR_S
 from tuner.probe.result import STOPPED, FailureKind, ProbeResult
-from tuner.probe.units import HOUR_S
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.running.event_lines import out_of_time
-from tuner.running.events import CaseOutcome, Ending, ProbeEnded
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded, out_of_time
 from tuner.running.job import Budget, Job, within_budget
-from tuner.running.loop import optimize
-from tuner.running.recording import plan_recording, record_cases, recording_bench
+from tuner.running.loop import optimize, plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

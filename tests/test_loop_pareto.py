@@ -12,8 +12,7 @@ from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, failed, measured, opened, spec, view
 
 from tuner.errors import StoreError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Next, Stop
+from tuner.probe.probe_plan import Next, ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import RECOVER, Job

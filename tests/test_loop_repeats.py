@@ -8,8 +8,7 @@ from statistics import fmean
 from tests_loop import CASE, Quiet, bench, measured, opened, reader, spec
 
 from tuner.export.tables import best_by_case
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.job import Job
 from tuner.running.loop import optimize

@@ -10,10 +10,9 @@ import tests_loop
 from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, spec, states, watched
 from tests_replays import FakeClock
 
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
+from tuner.probe.quantities import HOUR_S
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import RECOVER, Budget, Job, within_budget
 from tuner.running.loop import optimize

@@ -9,13 +9,11 @@ import pytest
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
-from tuner.running.job import RECOVER, Job, purpose_of_recording
+from tuner.running.job import RECOVER, Job, Workbench, purpose_of_recording
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec

@@ -8,8 +8,7 @@ import pytest
 from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 
 from tuner.count import Signature, TrainingCounts
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult, other_training
 from tuner.running.events import ProbeEnded
 from tuner.running.job import Job

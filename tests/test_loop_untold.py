@@ -15,8 +15,7 @@ from tests_database import empty_database
 from tests_loop import CASE, Quiet, bench, busy, opened, spec
 
 from tuner.errors import StoreError, TrainerError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import LEASE
 from tuner.running.job import Job

@@ -8,15 +8,13 @@ from optuna.trial import TrialState
 from tests_loop import CASE, Quiet, WithSessions, bench, best, busy, opened, reader, spec, states
 from tests_store import ask, case_study, ok, tell
 
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Slot, Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import LEASE
 from tuner.running.events import CaseOutcome, Ending
-from tuner.running.job import Job
+from tuner.running.job import Job, Workbench
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench
 from tuner.search.strategies import build_pruner, by_drawing
 from tuner.search.verdict import Verdict
 from tuner.store.case_study import CaseStudy

@@ -28,7 +28,7 @@ for name in sys.argv[1:]:
     import_module(name)
 print(json.dumps(sorted(sys.modules)))
 """
-ALL, STATUS = ("tuner.cli.main", ["--version"]), ("tuner.cli.status", ["status", "--help"])
+ALL, STATUS = ("tuner.cli.main", ["--version"]), ("tuner.cli.show", ["status", "--help"])
 HEAVY = {"numpy", "optuna", "pandas", "psutil", "pyarrow", "pynvml", "torch"}
 """What `tuner status` and `tuner export` do without; each takes a tenth of a second or more."""
 
@@ -52,8 +52,8 @@ def test_where_ctrl_c_is_ignored_the_command_goes_on() -> None:
 
 
 def test_showing_and_exporting_load_no_package_of_the_search() -> None:
-    loaded = set(json.loads(started(MODULES, "tuner.cli.main", "tuner.cli.status").stdout))
-    assert {"tuner.export.write", "sqlalchemy"} <= loaded
+    loaded = set(json.loads(started(MODULES, "tuner.cli.main", "tuner.cli.show").stdout))
+    assert {"tuner.export.tables", "sqlalchemy"} <= loaded
     assert HEAVY & loaded == set()
 
 

@@ -7,7 +7,7 @@ import optuna
 import pytest
 from tests_later import Later
 
-from tuner.export.write import export_study
+from tuner.export.tables import export_study
 
 if TYPE_CHECKING:
     import matplotlib
@@ -23,7 +23,7 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 NOTEBOOK = NOTEBOOKS / "first_study.ipynb"
 
 
-def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
+def exported(tmp_path: Path, *, ladder: str = "num_envs", rungs: tuple[int, ...] = (64, 128)) -> Path:
     """Return the exports of a small study with two cases, both variants at each rung that ran, and a failure."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'study.db'}")
@@ -32,14 +32,14 @@ def exported(tmp_path: Path, *, rungs: tuple[int, ...] = (64, 128)) -> Path:
         case.set_user_attr("case", {"case": name, "objective": "min_avg_util"})
         for variant, num_envs in product(("default", "hiutil"), rungs):
             util_pct = gain_pct + num_envs / 2
-            config = {"num_envs": num_envs, "agent_variant": variant}
+            config = {ladder: num_envs, "agent_variant": variant}
             trial = case.ask()
             probe = {"config": config, "digest": f"{trial.number}", "metrics": {"min_avg_util": util_pct}}
             trial.set_user_attr("probe", probe | {"status": "ok", "launched": True, "warm": num_envs == rungs[0]})
             case.tell(trial, util_pct)
         trial = case.ask()
         failure = {"kind": "gpu_oom", "rule": "torch", "detail": "CUDA out of memory"}
-        config = {"num_envs": 256, "agent_variant": "hiutil"}
+        config = {ladder: 256, "agent_variant": "hiutil"}
         probe = {"config": config, "digest": f"{trial.number}", "metrics": {"min_avg_util": None}}
         trial.set_user_attr("probe", probe | {"status": "gpu_oom", "failure": failure})
         case.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -81,7 +81,7 @@ def test_the_notebook_plots_a_study(
 def test_the_notebook_shows_the_failures_of_a_study_in_which_nothing_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, rungs=())))
+    monkeypatch.setenv("TUNER_RUN", str(exported(tmp_path, ladder="batch_size", rungs=())))
     assert [*run_here(NOTEBOOK)["endings"].columns] == ["gpu_oom"]
     assert len(plt.get_fignums()) == 1
 

@@ -8,8 +8,7 @@ import pytest
 from tests_cli import study_file
 
 import tuner
-from tuner.devices.cpu import CpuSource
-from tuner.devices.rapl import Rapl
+from tuner.devices.cpu import CpuSource, Rapl
 from tuner.drafting.writing import origin_line
 from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted

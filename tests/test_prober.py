@@ -20,16 +20,14 @@ from tests_replays import never, scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
-from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.output import USUAL_BOUNDS, Bounds
-from tuner.probe.probe_plan import Device, ProbePlan
-from tuner.probe.process import Process
-from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop
+from tuner.probe.probe_plan import Answer, Device, MonotonicClock, Next, ProbePlan, Stop
+from tuner.probe.process import Process, Sessions
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.probe.session import Sessions
+from tuner.running.job import open_workbench
 from tuner.running.prober import RealProber
-from tuner.running.workbench import open_workbench
 from tuner.study.spec import ProbeSpec
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tuner.progress
-from tuner.probe.session import Requests
+from tuner.probe.process import Requests
 
 
 class Tuner:

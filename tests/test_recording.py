@@ -13,13 +13,12 @@ from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study,
 from tuner.cli.work import with_stored_rungs
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import ProbeResult
 from tuner.records.schema import RUNGS
 from tuner.running.events import Ending, ProbeEnded
 from tuner.running.job import Budget
-from tuner.running.recording import plan_recording, recording_bench
+from tuner.running.loop import plan_recording, recording_bench
 from tuner.study.space import PATIENCE, Config, config_digest
 
 FITTING = 3 * 3 * 2

@@ -12,11 +12,11 @@ from tuner.cli.slurm import job_bench
 from tuner.devices.cpu import cpu_model
 from tuner.devices.found import launch_variables
 from tuner.errors import DeviceError, StudyError, TrainerError
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.study.cases import Case
 from tuner.study.space import described
 from tuner.study.spec import StudySpec
-from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
+from tuner.trainers.mimickit import MimicKitTrainer
 from tuner.trainers.registry import not_searched
 
 WALK, RUN = Case(name="walk"), Case(name="run")

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from tuner.study.cases import Case
     from tuner.study.space import Parameter, Space
     from tuner.study.study_file import load as load_study
-    from tuner.trainers.base import Trainer
+    from tuner.trainers.base import Trainer, check_trainer
     from tuner.trainers.registry import open_trainer
-    from tuner.trainers.trainer_check import check_trainer
 
 __version__ = "0.1.0"
 
@@ -44,7 +43,7 @@ _HOMES = {
     "Table": "tuner.export.recorded_table:Table",
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
-    "check_trainer": "tuner.trainers.trainer_check:check_trainer",
+    "check_trainer": "tuner.trainers.base:check_trainer",
     "load_study": "tuner.study.study_file:load",
     "open_trainer": "tuner.trainers.registry:open_trainer",
     "optimize": "tuner.optimizing:optimize",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner import export
+from tuner.devices.cpu import COUNTERS
 from tuner.devices.found import spare_cards
-from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option
@@ -19,13 +19,11 @@ from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
-from tuner.running.event_lines import EventLines, out_of_time
-from tuner.running.events import CaseOutcome, Ending, Event, Listener
-from tuner.running.job import Budget, Job, open_job, within_budget
+from tuner.running.events import CaseOutcome, Ending, Event, EventLines, Listener, out_of_time
+from tuner.running.job import Budget, Job, Workbench, cases_to_search, open_job, open_workbench, within_budget
 from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, cases_to_search, open_workbench
 from tuner.study import Case, Config, StudySpec, Value, key_warnings, value_text
 from tuner.trainers.registry import check_program
 
@@ -78,8 +76,8 @@ def open_search(
 ) -> Search:
     """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
-    The other arguments are those of `optimize`. Raises StudyError, TrainerError or DeviceError where the study, a case
-    or a device cannot be used.
+    `cases` and `devices` replace those of the study, `runs` is the folder of all results, and `say` shows a line.
+    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
@@ -167,7 +165,7 @@ class Result:
         It is that of the whole training where the time of the pauses of both is known, such as evaluations. Otherwise
         it is that of the steps alone.
         """
-        of_best = export.gain(self.study.cases[0]) if self.study.cases else None
+        of_best = self.study.rows[0].gain if self.study.cases else None
         if of_best is None or of_best.times is None:  # without speeds, only the objective is compared
             return None
         return SpeedGain(of_best.times, of_best.error)

@@ -106,7 +106,7 @@ class _Inbox:
     """Reads the tuner's messages: each `run` is a request, and a `stop` asks to end the run before it."""
 
     def __init__(self, path: str) -> None:
-        """`path` is the named pipe of the tuner."""
+        """Read the tuner's messages from the named pipe `path`."""
         self._pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self._rest = b""
         """The beginning of a line whose end is still to come."""

@@ -14,7 +14,7 @@ from tuner.devices.found import AbsentDevices
 from tuner.export.recorded_table import Recorded, Table
 from tuner.records.case_record import RECORDED
 from tuner.records.urls import REPLAYED
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 from tuner.study import PATIENCE, Case, Config, ProbeSpec, config_digest, load, narrowed
 from tuner.trainers.base import STANDARD, Trainer
 

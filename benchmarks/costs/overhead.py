@@ -26,15 +26,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.devices.found import describe_machine
-from tuner.probe.probe_plan import LinePatterns, Slot
+from tuner.probe.probe_plan import Answer, DeviceSource, LinePatterns, MonotonicClock, Next, OutputLine, Slot
 from tuner.probe.process import Process, reserved_port
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, DeviceSource, MonotonicClock, Next, OutputLine
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.window import Mark, Marks
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.job import Workbench, open_workbench
 from tuner.study.cases import select
 
 OFF, TUNER = "off", "tuner"

@@ -19,7 +19,7 @@ from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
 from tuner.probe.result import DeviceSummary
 from tuner.records.trial import COMPLETE, ProbeRecord, TrialRecord
-from tuner.search.resource_model import foresee
+from tuner.search.resource_model import expected_resources
 from tuner.study import LADDER, Config, Parameter, Space, ladder_of
 
 TABLES, SEARCHES = Path(__file__).parents[1] / "tables", Path(__file__).with_name("searches.tsv")
@@ -125,7 +125,9 @@ def main() -> None:
             continue
         own: tuple[list[tuple[float, bool]], ...] = ([], [])
         for probed, rest in found:
-            for one, expected in zip(rest, foresee(space, probed, [one.config for one in rest]), strict=True):
+            for one, expected in zip(
+                rest, expected_resources(space, probed, [one.config for one in rest]), strict=True
+            ):
                 memory = expected.memory_share, (one.memory_share_pct or 0.0) / 100
                 pairs = memory, (expected.samples_per_s, one.samples_per_s)
                 for errors, (interval, true) in zip(own, pairs, strict=True):

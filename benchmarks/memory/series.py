@@ -19,7 +19,7 @@ from typing import Any
 
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import RISE, memory_parts, memory_rises
-from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, forecast_memory
 
 SERIES = Path(__file__).with_name("series.json.xz")
 SEEDS, SHARES = (0, 1), (0.05, 0.1, 0.2)
@@ -54,7 +54,7 @@ def judged(one: dict[str, Any], share: float, *, told: bool) -> tuple[bool, floa
     end_s, largest = series[-1][0], max(max(mib, peak) for _, mib, peak in series)
     gives_back = any(name in one["name"] for name in ("expandable", "given back"))
     expected = USUAL if not told else PROVOKED if gives_back else PILING_UP
-    found = lasts((summary(series, share * end_s, 1.1 * largest),), end_s / 3600, expected)
+    found = forecast_memory((summary(series, share * end_s, 1.1 * largest),), end_s / 3600, expected)
     return None if found is None else (found.most_mib >= (1 - RISE) * largest, min(1.0, largest / found.most_mib))
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from tuner.errors import TrainerError
 from tuner.probe import Device, ProbePlan, Slot, mib
 from tuner.study import ProbeSpec
-from tuner.tools.foretelling import foretold_mib
+from tuner.tools.prediction import predicted_mib
 
 TRAINER = Path(__file__).with_name("train_model.py")
 BATCHES = {
@@ -76,7 +76,7 @@ def predicted(python: str, model: str, batch_size: int) -> tuple[float, float]:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            memory_mib = foretold_mib(plan_of(python, model, batch_size, folder))
+            memory_mib = predicted_mib(plan_of(python, model, batch_size, folder))
         except TrainerError as error:
             sys.stderr.write(f"{model} {batch_size}: {error}\n")
             memory_mib = 0.0

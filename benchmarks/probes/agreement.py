@@ -33,14 +33,12 @@ from rich.table import Table
 from tuner.devices.found import describe_machine
 from tuner.errors import StudyError
 from tuner.probe.metrics import error, value
-from tuner.probe.probe_plan import ProbePlan, Slot
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Slot, Stop
 from tuner.probe.process import reserved_port
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.quantities import error_of_mean
 from tuner.probe.result import ProbeResult
-from tuner.probe.steady import error_of_mean
-from tuner.running.job import Probe
+from tuner.running.job import Probe, Workbench, open_workbench
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, open_workbench
 from tuner.search.verdict import next_answer
 from tuner.study.cases import Case, select
 from tuner.study.space import Config, Space

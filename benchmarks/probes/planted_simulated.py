@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuner.probe import Quantity
-from tuner.tools.verifying.slowdown import Slowdown, scatter
+from tuner.tools.verifying import Slowdown, scatter
 
 SCATTERS = (0.002, 0.003, 0.005, 0.01, 0.02)
 """The standard deviations of runs, as shares of their speed."""

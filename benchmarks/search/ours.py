@@ -36,12 +36,12 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
 
 
 def _next(strategy: Strategy, history: History, probing: Probing) -> Choice | None:
-    answer = strategy.choose(history, probing.price)
+    answer = strategy.choose(history, probing.starts_needed)
     if isinstance(answer, Choice):
         probing.ended = None
         return answer
     probing.ended = answer.reason
-    config = strategy.confirm(history, probing.price)
+    config = strategy.confirm(history, probing.starts_needed)
     return confirmation(config) if config else None
 
 

@@ -212,7 +212,7 @@ class Probing:
         self.recommended.append(best_reading(self.steps))
         return step
 
-    def price(self, config: Config) -> float:
+    def starts_needed(self, config: Config) -> float:
         """Return how many starts a probe of a config needs: 0 in the open session, else 1."""
         if self.open_session is None:
             return 1.0

@@ -5,12 +5,11 @@ import pytest
 from tests_cli import study_file
 from tests_devices import FakeGpu, FakeNvml
 
-from tuner.devices.nvml import Nvml
+from tuner.devices.drivers import Nvml
 from tuner.study.spec import EnvironmentSpec
 from tuner.study.study_file import load
-from tuner.tools.checkup.checks import check_up, unchecked
-from tuner.tools.checkup.device_checks import check_devices, opened_devices
-from tuner.tools.checkup.finding import Finding, Severity
+from tuner.tools.checkup import Finding, Severity
+from tuner.tools.checkup.checks import check_devices, check_up, opened_devices, unchecked
 
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from tuner.devices.cards import Clocks, Occupancy, Occupant
 from tuner.devices.found import Link
 from tuner.probe.probe_plan import Device
 from tuner.study.spec import EnvironmentSpec
-from tuner.tools.checkup.device_checks import check_clocks, check_links, check_machine, check_nccl, check_occupancy
-from tuner.tools.checkup.finding import Finding, Severity
+from tuner.tools.checkup import Finding, Severity
+from tuner.tools.checkup.checks import check_clocks, check_links, check_machine, check_nccl, check_occupancy
 
 CARD = Device(name="cuda:0", model="NVIDIA A", uuid="GPU-a", mem_total_mib=24_000.0)
 FREE = Occupancy(device=CARD, mem_used_mib=600.0, util_pct=0.0)

@@ -6,9 +6,9 @@ from tests_mimickit import pi_plus_checkout
 
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
+from tuner.tools.checkup import Finding, Severity
 from tuner.tools.checkup.checks import check_named_trainer, check_parameters
 from tuner.tools.checkup.command_check import Imported, check_imports
-from tuner.tools.checkup.finding import Finding, Severity
 from tuner.trainers.base import Dependencies, Limit
 from tuner.trainers.registry import open_trainer
 
@@ -174,9 +174,9 @@ def test_a_study_that_needs_samples_which_no_pattern_counts_has_a_problem() -> N
 
 
 def test_a_program_of_the_trainer_s_environment_is_found(tmp_path: Path) -> None:
-    program = tmp_path / "torchwalk"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    for name in ("torchwalk", "python"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
     trainer = command("torchwalk {num_envs}")
     assert "there is no program 'torchwalk'" in str([*check_named_trainer(study(trainer=trainer))])
     trainer["python"] = str(tmp_path / "python")

@@ -8,7 +8,7 @@ from tuner.errors import TrainerError
 from tuner.study.spec import TrainerSpec
 from tuner.tools.checkup.command_check import Imported, conflicts, import_all
 from tuner.trainers.base import Dependencies, Limit
-from tuner.trainers.mimickit import checkout
+from tuner.trainers.mimickit import dependencies
 from tuner.trainers.registry import open_trainer
 
 MODULES = {
@@ -87,7 +87,7 @@ def test_newer_modules_that_break_the_simulator_are_named() -> None:
         ({"pyglet": "2.1.19"}, 0),
         ({"pyglet": "3.0"}, 1),
     ]:
-        limits = checkout.dependencies("python3", "newton_engine.yaml").limits
+        limits = dependencies("python3", "newton_engine.yaml").limits
         found = list(conflicts([Imported(module=name, version=version) for name, version in versions.items()], limits))
         assert len(found) == complaints
 

@@ -189,7 +189,7 @@ def test_a_program_that_is_not_there(tuner: Tuner, tmp_path: Path, program: str)
 @pytest.mark.parametrize("name", ["mimickit", "command"])
 def test_a_python_that_is_not_there(tuner: Tuner, tmp_path: Path, name: str) -> None:
     trainer = {"name": name, "python": "/nowhere/python", "root": str(pi_plus_checkout(tmp_path / "MimicKit"))}
-    options = {"options": {"command": "{python} train.py {num_envs}"}} if name == "command" else {}
+    options = {"options": {"command": "python train.py {num_envs}"}} if name == "command" else {}
     study = study_file(tmp_path, trainer=trainer | options, cases=["*"], devices="cpu:2")
     for command in ("optimize", "plan", "doctor"):
         refused(tuner(command, "--study", study), "/nowhere/python")
@@ -397,21 +397,6 @@ def test_a_training_command_without_dashes_before_it(tuner: Tuner, command: str)
     assert behind == tuner(command, "--devices", "cpu:1", "--", "nonesuch", "--batch-size", "32")
     code, _, err = tuner(command, "--batch-sise", "32")
     assert (code, "No such option" in err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        (("init", "--preset", "sb3"), "`progress: sb3` in a study file"),
-        (("optimize", "--preset=sb3", "--", "train"), "`progress: sb3` in a study file"),
-        (("record", "--study", "demo", "--out", "x"), "runs/STUDY/tables"),
-        (("report", "--study", "demo", "--format", "md"), "one page of HTML"),
-    ],
-)
-def test_an_option_that_is_gone_says_what_stands_in_its_place(
-    tuner: Tuner, typed: tuple[str, ...], instead: str
-) -> None:
-    refused(tuner(*typed), "is gone: ", instead)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a\nb", "", "a" * 101])

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tuner.cli.changed_run import changed_study
 from tuner.errors import StudyError
 from tuner.study.spec import StudySpec
-from tuner.study.study_file import load, names, narrowed
+from tuner.study.study_file import changed_study, load, names, narrowed
 
 
 def test_a_run_has_the_named_rungs_and_limit_on_every_device_and_a_name_that_says_so() -> None:

@@ -8,9 +8,8 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from tuner.cli.case_tables import print_tables
 from tuner.cli.options import comment, open_console, say
-from tuner.cli.screen import Bars
+from tuner.cli.screen import Bars, print_tables
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "2", "7"])

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 from tests_summary import BEST, summary
 
-from tuner.cli.case_tables import plain_table, print_tables, spare_width, summary_table
+from tuner.cli.screen import plain_table, print_tables, spare_width, summary_table
 from tuner.export.summary import CaseSummary
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,7 @@ def test_a_plan_run_by_hand_trains(tuner: Tuner, tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho training $1 > $2/done\n")
     program.chmod(0o755)
+    program.with_name("python").symlink_to(sys.executable)
     options = {"command": "torchwalk {num_envs} {out_dir}", "cases": ["walk"]}
     trainer = {"name": "command", "python": str(program.with_name("python")), "options": options}
     study = study_file(tmp_path, trainer=trainer)

@@ -33,8 +33,7 @@ from tuner.devices.cpu import usable_cores
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import Verdict
-from tuner.tools.diagnosis.diagnosing import diagnose
-from tuner.tools.diagnosis.saying import sentences
+from tuner.tools.diagnosis.diagnosing import diagnose, sentences
 from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, mean_as_fact
 from tuner.tools.diagnosis.waits import Kind
 

@@ -15,13 +15,13 @@ from tuner.cli.hints import (
     command_for_larger,
     heading_of_command,
     largest_values,
+    line_about_script,
     lines_by_case,
     notes_beside_table,
-    script_of_best,
     what_to_repair,
 )
 from tuner.cli.options import RUNS, print_written
-from tuner.cli.record import safe_rungs
+from tuner.cli.special_runs import safe_rungs
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.probe.result import Failure, FailureKind
@@ -61,11 +61,21 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
     gain = replace(GAIN, before=80.0, times=2.0)
-    (line,) = notes([replace(summary(best), default=own, gain=gain)])
+    row = replace(summary(best), default=own, default_name="the default at num_envs=64", gain=gain)
+    (line,) = notes([row])
     assert (
         "7.0 percentage points above the default at num_envs=64, #0; agent_variant" in line
     )  # its samples/s are those of a rung
-    (line,) = notes([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
+    (line,) = notes(
+        [
+            replace(
+                summary(replace(best, vs_default=0.33)),
+                default=own,
+                default_name="the default at num_envs=64",
+                gain=gain,
+            )
+        ]
+    )
     assert (
         "7.0 percentage points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the"
         in line
@@ -232,9 +242,9 @@ def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
 
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
-    said = script_of_best("my study.yaml", devices=None, storage=None, runs=RUNS)
+    said = line_about_script("my study.yaml", devices=None, storage=None, runs=RUNS)
     assert "`tuner plan --study 'my study.yaml' --best`" in said
-    said = script_of_best("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
+    said = line_about_script("demo", devices="cpu:2", storage="postgresql://me:secret@host/db", runs=Path("/scratch"))
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
 
 
@@ -247,13 +257,13 @@ def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     ],
 )
 def test_a_kept_study_file_is_named_by_its_folder_where_that_finds_it(file: str, runs: str, shown: str) -> None:
-    said = script_of_best(file, devices=None, storage=None, runs=Path(runs))
+    said = line_about_script(file, devices=None, storage=None, runs=Path(runs))
     assert f"tuner plan --study {shown} " in said
 
 
 def test_a_database_that_the_environment_names_is_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_STORAGE", url := "postgresql://me:secret@host/db")
-    said = script_of_best("demo", devices=None, storage=url, runs=RUNS)
+    said = line_about_script("demo", devices=None, storage=url, runs=RUNS)
     assert "`tuner plan --study demo --best`" in said
 
 

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from tests_cli import Tuner
 from tests_replays import scripted_plan
 
-from tuner.cli.attempt import advice
+from tuner.cli.setup import advice
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import STOPPED, FailureKind, unlaunched
 from tuner.study.spec import ProbeSpec

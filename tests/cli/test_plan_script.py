@@ -14,8 +14,8 @@ from tests_cli import Tuner, study_file
 from tuner.cli.options import print_to_copy
 from tuner.cli.plan import script
 from tuner.probe.probe_plan import ProbePlan
-from tuner.running.workbench import open_workbench
-from tuner.trainers.trainer_check import make_slot
+from tuner.running.job import open_workbench
+from tuner.trainers.base import make_slot
 
 SHOWN = r"""printf '%s\0' "$A" "$B" "$C" "$D" "$Q" "$@" """
 TEXTS = [

@@ -10,8 +10,7 @@ from tests_replays import scripted_plan
 
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import FailureKind, ProbeResult
-from tuner.running.event_lines import line
-from tuner.running.events import BestSoFar, ProbeEnded
+from tuner.running.events import BestSoFar, ProbeEnded, line
 from tuner.search.choosing import Aim, Choice, History
 from tuner.search.verdict import judge
 from tuner.store.case_study import OwnTrial

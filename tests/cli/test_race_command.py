@@ -1,7 +1,10 @@
 """`tuner race`: a few configs of a search train for the same time."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pytest
 from tests_cli import Tuner, study_file
 from tests_racing import searched
 
@@ -12,7 +15,15 @@ def begun(folder: Path) -> Path:
     """Write a study of the tiny trainer, and beside it the database of a search of two rungs."""
     (folder / "runs").mkdir()
     searched(folder / "runs", rungs=[64, 32], variants=["default"])
+    measured_on(folder, "[]")  # the search had made-up devices
     return study_file(folder)
+
+
+def measured_on(folder: Path, devices: str) -> None:
+    """Store other devices of the search, as a JSON list; an empty one stands for unknown devices."""
+    with closing(sqlite3.connect(folder / "runs/demo/study.db")) as database, database:
+        change = "UPDATE study_user_attributes SET value_json = json_set(value_json, '$.devices', json(?))"
+        database.execute(change, (devices,))
 
 
 def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path: Path) -> None:
@@ -28,6 +39,15 @@ def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path:
     assert again[again.index(table) :] == out[out.index(table) :]
     runs = StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").cases[0].race
     assert [(run.config["num_envs"], run.seed, bool(run.curve)) for run in runs] == [(64, 0, True), (32, 0, True)]
+
+
+@pytest.mark.parametrize("command", ["race", "verify"])
+def test_speeds_and_scores_on_other_devices_do_not_compare(tuner: Tuner, tmp_path: Path, command: str) -> None:
+    study = begun(tmp_path)
+    measured_on(tmp_path, '["cuda:0 NVIDIA H200"]')
+    code, out, err = tuner(command, "--study", study)
+    assert (code, "walk was measured on NVIDIA H200, so speeds" in err) == (2, True)
+    assert "devices" not in out  # no trainer was started
 
 
 def test_a_dry_run_names_the_configs_and_the_rounds_and_trains_nothing(tuner: Tuner, tmp_path: Path) -> None:

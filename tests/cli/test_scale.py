@@ -11,8 +11,7 @@ from tests_scaling import point, results
 
 from tuner.cli.scale import show_comparison, show_scaling
 from tuner.tools.scaling.comparing import all_rows, short
-from tuner.tools.scaling.results import read, write
-from tuner.tools.scaling.scaling_table import table
+from tuner.tools.scaling.results import read, table, write
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from tuner.errors import TrainerError
 from tuner.probe import Device, ProbePlan, Slot
 from tuner.study import ProbeSpec
-from tuner.tools.foretelling import CONTEXT_MIB, foretold_mib
+from tuner.tools.prediction import CONTEXT_MIB, predicted_mib
 
 SCRIPT = """
 import sys, torch
@@ -76,9 +76,9 @@ def plan(folder: Path, text: str, *words: str) -> ProbePlan:
 def test_memory_is_that_of_weights_gradients_states_and_activations(tmp_path: Path) -> None:
     """The data set of 4 GiB stays on the host. A layer has 4 MiB of weights, as much for each of gradients, buckets of
     these, and momentum, and an output of 32 MiB. With inputs and what is left free in segments it is 562 MiB in all."""
-    assert foretold_mib(plan(tmp_path, SCRIPT, "256")) - CONTEXT_MIB == pytest.approx(562.0, abs=20.0)
+    assert predicted_mib(plan(tmp_path, SCRIPT, "256")) - CONTEXT_MIB == pytest.approx(562.0, abs=20.0)
 
 
 def test_a_script_that_makes_no_step_is_named_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="no data to train on"):
-        foretold_mib(plan(tmp_path, "import sys\nsys.exit('no data to train on')"))
+        predicted_mib(plan(tmp_path, "import sys\nsys.exit('no data to train on')"))

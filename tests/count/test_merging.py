@@ -106,6 +106,29 @@ def test_a_loader_whose_samples_are_batches_does_not_count() -> None:
     assert per_step(merged(whole)) == 8
 
 
+@pytest.mark.parametrize(
+    ("batches", "per_step", "elements"),
+    [
+        ([8, 9, 8, 9, 8, 9, 8], 8.4, 100.0),  # sentences up to so many words
+        ([8, 8, 5, 8, 8, 5, 8], 8, None),  # short passes with a smaller last batch
+        ([1, 1, 1, 1, 1, 1, 1], 1, 100.0),  # all sentences joined into one
+    ],
+)
+def test_a_step_s_size_is_that_of_its_inputs_where_its_samples_vary(
+    batches: list[int], per_step: float, elements: float | None
+) -> None:
+    def told(step: int) -> Mapping[str, Any]:
+        rows = sum(batches[: max(step - 3, 0)])
+        return count(step, rows=rows, elements=100 * step, form="? int64", forwards=step)
+
+    merger = merged((start(), told))
+    list(merger.new_marks())
+    training = merger.training()
+    assert training is not None
+    assert training.signature.samples_per_step == pytest.approx(per_step, abs=0.1)
+    assert training.signature.elements_per_step == elements
+
+
 @pytest.mark.parametrize("batch", [3, 8])
 def test_the_samples_of_most_steps_are_told_where_an_epoch_s_last_batch_is_smaller_or_fetched_ahead(batch: int) -> None:
     def told(step: int) -> Mapping[str, Any]:

@@ -64,6 +64,31 @@ def test_a_length_that_differs_from_batch_to_batch_is_no_other_sample() -> None:
     assert [found.part for found in differences(OWN, replace(OWN, sample="? float32"))] == ["sample"]
 
 
+def test_batches_by_tokens_are_another_batch_by_their_tokens() -> None:
+    varying = replace(OWN, samples_per_step=60, samples_error=30.0, elements_per_step=1900.0, elements_error=40.0)
+    doubled = replace(varying, samples_per_step=150, samples_error=50.0, elements_per_step=3900.0)
+    (difference,) = differences(varying, doubled)
+    assert (difference.part, difference.baseline, difference.changed) == ("batch", "1900", "3900")
+    assert not differences(varying, replace(varying, elements_per_step=2000.0))
+    assert not differences(varying, replace(OWN, samples_per_step=60))  # its samples tell its size
+
+
+def test_losses_of_other_classes_are_not_compared() -> None:
+    other = replace(OWN, losses=(5.4, 5.3, 5.3, 5.2))
+    of_files = replace(OWN, labels=(0, 0, 0, 0))
+    assert not differences(of_files, replace(other, labels=(0, 1, 0, 1)))
+    for labels in [(0, 0, 0, 0), (None,) * 4]:
+        assert differences(replace(OWN, labels=labels), replace(other, labels=labels))
+
+
+def test_another_seed_may_begin_with_another_loss() -> None:
+    seeded, other = replace(OWN, seed=0, losses=(0.06, 0.05, 0.04)), replace(OWN, seed=1, losses=(0.11, 0.1, 0.09))
+    assert not differences(seeded, other)
+    assert not differences(seeded, replace(other, losses=(-0.06, -0.05, -0.04)))
+    for changed in (replace(other, seed=0), replace(other, losses=(6.1, 6.0, 5.9))):
+        assert [difference.part for difference in differences(seeded, changed)] == ["loss"]
+
+
 def test_workers_that_repeat_the_samples_make_another_training() -> None:
     (difference,) = differences(replace(OWN, copies=1), replace(OWN, copies=2))
     assert (difference.part, difference.baseline, difference.changed) == ("sample", "1", "2")

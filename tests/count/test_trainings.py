@@ -47,6 +47,7 @@ COUNTED = {
     "two_views_of_a_loader": "loader and module",
     "two_networks_and_a_loader": "loader; the module takes 2 times as many inputs",
     "a_critic_that_steps_more_often": "loader; the module takes 0.3",
+    "two_networks_in_turn_by_epoch": "loader",
     "one_network_with_two_optimizers": "module",
     "evaluation_with_gradients": "module",
     "loss_of_a_test_in_training_mode": "module",
@@ -60,6 +61,10 @@ COUNTED = {
     "packed_sequences": "module",
     "sequences_without_padding": "loader; the module takes 0.125 times as many inputs",
     "points_of_all_samples_in_one": "loader; the module takes 64 times as many inputs",
+    "series_of_two_lengths": "loader and module",
+    "series_of_two_lengths_in_batches_of_their_own": "loader and module",
+    "batches_in_parts": "loader and module; a batch is 32 samples, in parts",
+    "samples_that_the_script_stacks": "loader and module; a batch is one sample",
     "dictionaries_of_pictures": "loader and module",
     "loader_of_single_pictures": "loader and module; a batch is one sample",
     "pictures_and_words": "module",
@@ -78,6 +83,9 @@ UNCOUNTED = {
     "batches_used_twice": "the same samples several times",
     "batches_of_a_loader_used_twice": "only some of the steps",
     "rollouts_of_its_own": "also runs without gradients",
+    "words_that_the_model_writes": "also runs without gradients",
+    "nodes_of_graphs": "the first dimension of the inputs alone varies",
+    "gradients_of_each_sample": "a function of torch.func",
 }
 """Training → why nothing is counted."""
 FIRST = 3
@@ -223,6 +231,17 @@ def test_workers_that_give_the_same_samples_are_told(counted: Any, source: str, 
     """)
     told = [record["loader"]["copies"] for record in records if record["type"] == "count"]
     assert (told[0], told[-1]) == (None, copies)
+
+
+def test_the_class_of_a_batch_of_one_class_is_told(counted: Any) -> None:
+    _, records = counted("""
+        data = TensorDataset(torch.ones(100, 4), torch.arange(100) // 30)
+        for given, labels in DataLoader(data, batch_size=10):
+            optimizer.zero_grad()
+            model(given).sum().backward()
+            optimizer.step()
+    """)
+    assert last(records)["loader"]["labels"] == [0, 0, 0, 1, 1, 1, 2, 2]
 
 
 def test_an_evaluation_and_a_save_are_told_as_pauses(counted: Any) -> None:
@@ -501,6 +520,7 @@ def test_the_losses_of_the_first_steps_are_told(counted: Any, backward: str) -> 
         optimizer.step()
     """)
     assert last(records)["losses"] == {"0": 0, "1": 1, "2": 2, "3": 3}
+    assert [record["seed"] for record in records if record["type"] == "start"] == [0]
     assert last(records)["rows"] == 5 * 3
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
@@ -139,6 +140,22 @@ def a_critic_that_steps_more_often() -> Iterator[int]:
         if number % makes_in_turn == 0:
             step(makes, -critic(maker(torch.randn(16, 8))).mean())
             yield 16 * makes_in_turn if number > makes_in_turn else 0
+
+
+def two_networks_in_turn_by_epoch() -> Iterator[int]:
+    large, small = network(width=64), network()
+    optimizers = {one: torch.optim.Adam(one.parameters()) for one in (large, small)}
+    samples, sets = 0, [TensorDataset(X[:128], Y[:128]) for _ in range(9)]
+    for model, data in zip((*(large, small) * 4, large), sets, strict=True):
+        for given, wanted in DataLoader(data, 32):
+            if model is small and data is sets[3]:
+                with torch.no_grad():
+                    wanted = large(given).argmax(1)  # noqa: PLW2901
+            step(optimizers[model], cross_entropy(model(given), wanted))
+            samples += 32
+            if model is large:
+                yield samples
+                samples = 0
 
 
 def one_network_with_two_optimizers() -> Iterator[int]:
@@ -284,6 +301,69 @@ def points_of_all_samples_in_one() -> Iterator[int]:
         yield 8
 
 
+def series_of_two_lengths() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for past, future in DataLoader(TensorDataset(torch.randn(8 * STEPS, 12, 8), torch.randn(8 * STEPS, 6, 4)), 8):
+        step(optimizer, (model(past).mean(1) - future.mean(1)).pow(2).mean())
+        yield 8
+
+
+def series_of_two_lengths_in_batches_of_their_own() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = [(torch.randn(8, 12, 8), torch.randn(8, 6, 4)) for _ in range(STEPS)]
+    for past, future in DataLoader(batches, batch_size=None):  # pyright: ignore[reportArgumentType]
+        step(optimizer, (model(past).mean(1) - future.mean(1)).pow(2).mean())
+        yield 8
+
+
+def batches_in_parts() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for parts in DataLoader(X, 32, collate_fn=lambda each: torch.stack(each).split(8)):  # pyright: ignore[reportArgumentType]
+        optimizer.zero_grad()
+        for part in parts:
+            model(part).pow(2).mean().backward()
+        optimizer.step()
+        yield 32
+
+
+def samples_that_the_script_stacks() -> Iterator[int]:
+    model, stack = network(), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for given, _ in DataLoader(TensorDataset(X, Y), batch_size=None):
+        stack.append(given)
+        if len(stack) == 16:
+            step(optimizer, model(torch.stack(stack)).pow(2).mean())
+            stack = []
+            yield 16
+
+
+def nodes_of_graphs() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for number in range(STEPS):
+        step(optimizer, model(torch.randn(90 + number % 7, 8)).pow(2).mean())
+        yield 16
+
+
+def gradients_of_each_sample() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def loss(parameters: dict[str, torch.Tensor], given: torch.Tensor) -> torch.Tensor:
+        return functional_call(model, parameters, (given[None],)).pow(2).mean()
+
+    for _ in range(STEPS):
+        parameters = {name: one.detach() for name, one in model.named_parameters()}
+        gradients = vmap(grad(loss), in_dims=(None, 0))(parameters, draw())
+        for name, one in model.named_parameters():
+            one.grad = gradients[name].mean(0)
+        optimizer.step()
+        yield 32
+
+
 def dictionaries_of_pictures() -> Iterator[int]:
     model = Detector()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -376,6 +456,21 @@ def rollouts_of_its_own() -> Iterator[int]:
         for _ in range(4):
             step(optimizer, model(torch.cat(states)[torch.randperm(32)]).pow(2).mean())
             yield 8
+
+
+def words_that_the_model_writes() -> Iterator[int]:
+    model = Language(batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS // 4):
+        words = torch.randint(50, (8, 5))
+        model.eval()
+        with torch.no_grad():
+            for _ in range(3):
+                words = torch.cat([words, model(words)[:, -1:].argmax(-1)], 1)
+        model.train()
+        for _ in range(4):
+            step(optimizer, model(words[torch.randperm(8)]).pow(2).mean())
+            yield 2
 
 
 def computed_again_for_the_gradients() -> Iterator[int]:

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from tests_devices import FakeGpu, FakeNvml, check_device_source
 
-from tuner.devices.amd import Amd, AmdSource, visible_names
-from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cards import Cards
+from tuner.devices.drivers import Amd, AmdSource, NoDriverError, Nvml, visible_names
 from tuner.devices.found import device_variables, links, open_devices
-from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
 
 

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from tuner.devices.card_driver import Calls
+from tuner.devices.drivers import Calls
 
 PATIENCE_S = 30.0
 """How long a test waits for the thread before it fails."""

@@ -3,7 +3,7 @@ import pytest
 from tests_devices import FakeGpu, FakeNvml
 
 from tuner.devices.cards import Cards, Clocks, Occupancy, Occupant, obstacles
-from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.errors import DeviceError
 from tuner.probe.probe_plan import Device
 

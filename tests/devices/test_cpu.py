@@ -26,7 +26,7 @@ from tuner.devices.cpu import (
     find_ranks,
     spent_s,
 )
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.quantities import BYTES_PER_MIB
 
 
 class FakeProcess:

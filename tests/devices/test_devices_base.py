@@ -5,6 +5,7 @@ import pytest
 from tests_devices import FakeGpu, FakeNvml, check_device_source
 
 from tuner.devices.cpu import usable_cores
+from tuner.devices.drivers import Nvml
 from tuner.devices.found import (
     MOST_RANKS_PER_CORE,
     cards_to_name,
@@ -15,7 +16,6 @@ from tuner.devices.found import (
     part_of,
     spare_cards,
 )
-from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
 
 DRIVER_NOT_LOADED = 9

@@ -5,7 +5,7 @@ import pynvml
 import pytest
 from tests_devices import FakeGpu, FakeNvml
 
-from tuner.devices.nvml import GpmReader, Nvml, NvmlSource, has_gpm
+from tuner.devices.drivers import GpmReader, Nvml, NvmlSource, has_gpm
 
 SM, OCCUPANCY, TENSOR, DRAM = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,

@@ -21,11 +21,10 @@ from tuner.devices.cards import (
     obstacles,
     wait_until_idle,
 )
+from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.devices.found import device_variables, open_devices
-from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import MonotonicClock
+from tuner.probe.probe_plan import Device, MonotonicClock
 from tuner.probe.result import Failure, FailureKind
 
 TOTAL_MIB = 100_000.0

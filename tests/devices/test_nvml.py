@@ -6,8 +6,7 @@ import pynvml
 import pytest
 from tests_devices import FakeGpu, FakeNvml, check_device_source
 
-from tuner.devices.card_driver import NoDriverError
-from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.devices.drivers import NoDriverError, Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
 
 

@@ -2,8 +2,7 @@ from pathlib import Path
 
 from tests_devices import check_device_source
 
-from tuner.devices.cpu import CpuSource
-from tuner.devices.rapl import Rapl
+from tuner.devices.cpu import CpuSource, Rapl
 
 
 def zone(root: Path, name: str, microjoules: int, kind: str = "package-0") -> Path:

@@ -8,8 +8,8 @@ import pynvml
 import pytest
 from tests_devices import check_device_source
 
+from tuner.devices.drivers import Nvml
 from tuner.devices.found import describe_machine, device_variables, links, nccl_variables, open_devices
-from tuner.devices.nvml import Nvml
 
 pytestmark = pytest.mark.gpu
 

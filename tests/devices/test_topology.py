@@ -1,8 +1,8 @@
 import pytest
 from tests_devices import FakeGpu, FakeNvml
 
+from tuner.devices.drivers import Nvml, NvmlSource
 from tuner.devices.found import Link, links, nccl_variables
-from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.probe.probe_plan import Device
 
 WITHOUT = {"NCCL_P2P_DISABLE": "1"}

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tools.diagnosis.study_times import (
-    KnownFact,
-    Setup,
-    StudyRecord,
-    TrialEnd,
-    TrialTimes,
-    gather,
-    mean_as_fact,
-)
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather, mean_as_fact
 from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
 
 

@@ -15,7 +15,7 @@ from tests_counts import COUNTED_TRAINING
 from tuner.count import Flag
 from tuner.count.signature import Shares
 from tuner.drafting.asking import flags_to_search
-from tuner.drafting.command_lines import command_with_values
+from tuner.drafting.command_template import command_with_values
 from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
@@ -24,8 +24,7 @@ from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
 from tuner.drafting.writing import samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec
@@ -243,6 +242,8 @@ def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monk
     flags = tuple(Flag(names=(name,)) for name in launches()["megatron"].typical_flags)
     known = Known(words=command.split(), cores=4, flags=flags)
     assert launch_of_script(known) == "megatron"
+    with_equals = [f"--{name}=1" for name in (*launches()["megatron"].typical_flags, "global-batch-size")]
+    assert launch_of_script(Known(words=["torchrun", "pretrain_gpt.py", *with_equals], cores=4)) == "megatron"
     known = replace(known, launch=launch_of_script(known))
     found = with_searches(draft(typed_command(command.split()), devices="cpu:2"), flags_to_search(known), known)
     assert [search.parameter for search in found.searched] == ["num_workers"]

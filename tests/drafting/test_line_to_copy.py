@@ -21,11 +21,10 @@ from tuner.drafting.searches import Known
 from tuner.drafting.watching import DeviceUse, Watched
 from tuner.drafting.writing import command_of_file, origin_line, study_text
 from tuner.errors import StudyError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.study.spec import StudySpec, TrainerSpec
+from tuner.trainers.base import make_slot
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.trainer_check import make_slot
 from tuner.trainers.typed_command import typed_command
 
 PIECES = [

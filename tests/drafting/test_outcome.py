@@ -16,13 +16,11 @@ from tuner.count.signature import Shares
 from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import Change, FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
-from tuner.running.job import Job
+from tuner.running.job import Job, Workbench
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
 from tuner.study.spec import StudySpec
 

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.probe.output import LineSplitter
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import OutputLine
 
 DATA = Path(__file__).parents[1] / "data/progress"
 

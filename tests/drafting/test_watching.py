@@ -1,22 +1,17 @@
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.count import ProcessCounts
-from tuner.drafting.command_lines import WordChange
+from tuner.drafting.command_template import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.count_files import COUNTED_INSIDE
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import Device, OutputLine
+from tuner.study.command_words import missing_script
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.template import missing_script
 
 CPU = Device(name="cpu:0", model="a CPU")
 TRACEBACK = (
@@ -34,10 +29,18 @@ class World:
     """A scripted command, and a watch over it."""
 
     def __init__(
-        self, folder: Path, lines: list[OutputLine], *, exit_at_s: float | None = None, exit_code: int = 0
+        self,
+        folder: Path,
+        lines: list[OutputLine],
+        *,
+        records: "Records | None" = None,
+        exit_at_s: float | None = None,
+        exit_code: int = 0,
     ) -> None:
         self.clock = FakeClock()
-        self.trainer = ScriptedTrainer(self.clock, lines, exit_at_s=exit_at_s, exit_code=exit_code)
+        self.trainer = ScriptedTrainer(
+            self.clock, lines, records=records or [], exit_at_s=exit_at_s, exit_code=exit_code
+        )
         self.plan = scripted_plan(folder, [CPU], ProbeSpec())
 
     def watch(
@@ -103,7 +106,7 @@ def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: 
         (("the input device is not a TTY",), 1, ["exit code 1: the input device is not a TTY"]),
         ((), 7, ["exit code 7: no output"]),
         ((), 0, ["ended by itself after 3.0 s", "train for longer"]),
-        (("step 1", "step 2"), 0, ["before three iterations"]),
+        (("[1/9] 1 tree", "[9/9] 1 tree"), 0, ["before three iterations", "lines: [1/9] 1 tree | [9/9]", "report()"]),
     ],
 )
 def test_a_command_that_ends_at_once_is_named(
@@ -138,14 +141,20 @@ def test_of_a_flood_of_long_lines_only_the_last_are_kept_and_shown_in_part(tmp_p
     assert len(said) < 1500
 
 
-def told(t_s: float, **fields: object) -> OutputLine:
-    return OutputLine(t_s=t_s, text=json.dumps(fields), stream="progress")
+Records = list[tuple[float, dict[str, object]]]
+
+BEGIN: dict[str, object] = {"type": "start", "parameters": 10, "rank": 0, "world": 1, "data_rank": 0}
+"""What a process records at the first step of its optimizer."""
 
 
-def counted(t_s: float, step: int) -> list[OutputLine]:
-    """Return what is told of a step that was counted inside."""
-    marks = {"type": "iteration", COUNTED_INSIDE: True, "iteration": step, "samples": 32 * step}
-    return [told(t_s, **marks), told(t_s, type="training", counts=asdict(COUNTED_TRAINING))]
+def counted(at_s: float, numbers: range, every_s: float = 1.0) -> Records:
+    """Return the records of steps with 32 samples each, the first of them at `at_s`."""
+    records: Records = [(at_s, BEGIN)]
+    for place, step in enumerate(numbers):
+        t_s = at_s + place * every_s
+        counts: dict[str, object] = {"steps": step, "rows": 32 * step, "forwards": step, "backwards": step}
+        records.append((t_s, {"type": "count", "at_s": t_s, **counts}))
+    return records
 
 
 def started(folder: Path) -> Path:
@@ -157,9 +166,8 @@ def started(folder: Path) -> Path:
 
 def test_flags_are_checked_at_the_first_step_when_no_other_parser_follows(tmp_path: Path) -> None:
     options = [{"names": ["--num-workers"], "value": 2, "choices": None, "switch": False, "off": [], "typed": False}]
-    record = json.dumps({"type": "flags", "parser": "argparse", "options": options})
-    (started(tmp_path) / "counts/1-a.jsonl").write_text(f"{record}\n")
-    world = World(tmp_path, [OutputLine(t_s=20.0, text="loading"), told(22.0, type="training", begun=True)])
+    flags: Records = [(5.0, {"type": "flags", "parser": "argparse", "options": options})]
+    world = World(started(tmp_path), [OutputLine(t_s=20.0, text="loading")], records=flags + counted(22.0, range(1, 2)))
 
     def refuse(processes: Sequence[ProcessCounts]) -> None:
         raise StudyError(processes[0].flags[0].names[0])
@@ -171,11 +179,10 @@ def test_flags_are_checked_at_the_first_step_when_no_other_parser_follows(tmp_pa
 
 
 def test_a_training_that_starts_slowly_is_watched_up_to_its_first_steps(tmp_path: Path) -> None:
-    begun = told(250.0, type="training", begun=True)
-    inside = [line for step in range(3, 60) for line in counted(248.0 + 2 * step, step)]
-    lines = [OutputLine(t_s=50.0, text="loading"), begun, *inside]
-    watched = World(started(tmp_path), lines).watch()
-    assert watched.training == COUNTED_TRAINING
+    records = counted(250.0, range(1, 60), every_s=2.0)
+    watched = World(started(tmp_path), [OutputLine(t_s=50.0, text="loading")], records=records).watch()
+    assert watched.training
+    assert watched.training.signature.samples_per_step == 32
     assert watched.reports[0].t_s == 254.0
 
 
@@ -185,10 +192,7 @@ def test_a_training_without_a_step_is_watched_for_five_minutes_and_told_so(tmp_p
 
 
 def test_a_training_of_too_few_steps_is_told_how_many_it_made(tmp_path: Path) -> None:
-    begin = {"type": "start", "parameters": 10, "rank": 0, "world": 1, "data_rank": 0}
-    records = [begin, *({"type": "count", "steps": step, "at_s": 10.0 + step} for step in (1, 2, 3))]
-    (started(tmp_path) / "counts/1-a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    said = World(tmp_path, [told(9.0, type="training", begun=True)], exit_at_s=15.0).complaint()
+    said = World(started(tmp_path), [], records=counted(11.0, range(1, 4)), exit_at_s=15.0).complaint()
     assert all(word in said for word in ("3 optimizer steps", "about 12", "train for longer")), said
 
 
@@ -202,20 +206,19 @@ def test_a_crash_in_the_output_is_told_and_not_waited_for(tmp_path: Path) -> Non
 
 
 def test_what_is_counted_inside_goes_before_printed_lines(tmp_path: Path) -> None:
-    begun = told(9.0, type="training", begun=True)
-    inside = [line for step in range(3, 60) for line in counted(26.0 + step, step)]
-    lines = sorted([*steps(100), begun, *inside], key=lambda line: line.t_s)
-    watched = World(tmp_path, lines).watch()
-    assert (watched.printed, watched.training, watched.why_uncounted) == (None, COUNTED_TRAINING, None)
+    records = [*counted(9.0, range(1, 3)), *counted(29.0, range(3, 60))[1:]]
+    watched = World(tmp_path, steps(100), records=records).watch()
+    assert watched.training
+    assert (watched.printed, watched.why_uncounted) == (None, None)
     assert watched.reports[0].iteration == 3
     assert watched.seconds > 29  # printed lines alone would have been enough before
 
 
 def test_where_samples_cannot_be_counted_the_lines_are_read_and_the_reason_is_kept(tmp_path: Path) -> None:
-    why = [told(9.0, type="training", begun=True), told(9.5, type="training", why="two models take turns")]
-    watched = World(tmp_path, [*why, *steps(100)]).watch()
+    why: Records = [(9.5, {"type": "off", "part": "steps", "why": "two models take turns"})]
+    watched = World(tmp_path, steps(100), records=counted(9.0, range(1, 2)) + why).watch()
     assert watched.printed is not None
-    assert watched.why_uncounted == "two models take turns"
+    assert watched.why_uncounted == "steps: two models take turns"
 
 
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:

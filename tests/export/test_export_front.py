@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from optuna import Study
 from tests_filled import frame
 
-from tuner.cli.case_tables import front_tables
+from tuner.cli.screen import front_tables
 from tuner.export.reader import StudyReader, connect
 from tuner.export.tables import best_by_case, pareto
 

@@ -6,6 +6,7 @@ import pytest
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
+from tuner.export.speed_gain import times_default
 from tuner.records.schema import PROBE
 from tuner.records.trial import ProbeRecord
 from tuner.search.standing import Standing
@@ -203,7 +204,8 @@ def test_a_record_of_another_version_that_holds_odd_text_is_read(any_database: "
 
 
 def vs_default(database: "FilledDatabase") -> list[float | None]:
-    return [case.vs_default(case.best) for case in reader(database).cases if case.best]
+    compared = (times_default(case, case.best) for case in reader(database).cases if case.best)
+    return [times and times.value for times in compared]
 
 
 DEFAULTS = [{"num_envs": rung, "agent_variant": "default", "pruner_patience": 3} for rung in (256, 512)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.export.case_view import CaseView
-from tuner.export.findings import gain_text
+from tuner.export.gain_in_words import gain_text
 from tuner.export.speed_gain import doubts, gain
 from tuner.export.summary import summary
 from tuner.probe.metrics import SAMPLES_PER_S
@@ -48,9 +48,9 @@ def test_two_standard_errors_hold_the_truth_if_all_readings_are_disturbed_alike(
             )
             for number, (config, truth) in enumerate([("own", 100.0), ("best", 1000.0)] * readings)
         ]
-        own, best = all_measured(trials)
-        view = CaseView(name="walk", record=CaseRecord(objective=SAMPLES_PER_S), trials=trials)
-        gained = gain(view, own)
+        _, best = all_measured(trials)
+        record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"},))
+        gained = gain(CaseView(name="walk", record=record, trials=trials))
         assert gained
         assert gained.times
         assert gained.error
@@ -86,7 +86,7 @@ def test_a_large_gain_beside_busy_programs_is_told_by_its_lower_bound(
     of_best = replace(of_best, probe=replace(of_best.probe, change=change))
     record = CaseRecord(objective=SAMPLES_PER_S, defaults=({"x": "own"},), trainer={"name": "command"})
     view = CaseView(name="walk", record=record, trials=[measured(0, "own", *own), of_best])
-    row, doubt = summary(view), next(doubts(view, view.default))
+    row, doubt = summary(view), next(doubts(view))
     assert row.gain is None
     assert row.least_gain == least
     assert gain_text(row) == (f"at least {least} times as fast" if least else "unknown")

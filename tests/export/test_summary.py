@@ -14,7 +14,7 @@ from tuner.count import TrainingCounts
 from tuner.count.signature import Shares
 from tuner.export.bound import Bound, Profile
 from tuner.export.case_view import CaseView
-from tuner.export.findings import Sureness, Topic, beside_table, findings, result
+from tuner.export.findings import Sureness, Topic, findings, findings_beside_table, result_finding
 from tuner.export.reader import StudyReader, connect
 from tuner.export.summary import CaseSummary, ConfigRow, summary
 from tuner.probe import Change
@@ -207,7 +207,7 @@ def test_the_best_is_compared_with_configs_that_were_measured_in_the_same_way(da
     assert row.fastest == row.default
     assert row.gain is not None
     assert (row.gain.before, row.gain.after, row.gain.times, row.gain.in_sessions) == (32.4, 39.5, 0.2, True)
-    assert "7.1 percentage points above" in str(result(row))
+    assert "7.1 percentage points above" in str(result_finding(row))
 
 
 def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they_did_not(
@@ -220,7 +220,7 @@ def test_a_config_that_only_sessions_measured_is_not_compared_with_one_that_they
     (row,) = StudyReader(connect(database.url), "pi_plus").rows
     assert row.best is not None
     assert (row.best.trial, row.best.vs_default, row.faster, row.gain) == (1, None, None, None)
-    assert "points" not in str(result(row))
+    assert "points" not in str(result_finding(row))
 
 
 def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
@@ -236,9 +236,9 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
     assert row.best is not None
     assert row.default is not None
     assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)
-    said = " ".join(map(str, beside_table(row)))
+    said = " ".join(map(str, findings_beside_table(row)))
     assert "iteration 100" in said
-    assert "cannot be compared with the best" in str(result(row))
+    assert "cannot be compared with the best" in str(result_finding(row))
 
 
 PAUSE = "an epoch's end costs 9 s; the numbers are those without it"
@@ -267,7 +267,7 @@ def test_what_short_probes_do_not_see_is_said_wherever_results_are_shown(
 
     record = CaseRecord(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
     row = summary(CaseView(name="walk", record=record, trials=[ran(0, 100.0, own), ran(1, 500.0, best)]))
-    shown = " ".join(map(str, beside_table(row)))
+    shown = " ".join(map(str, findings_beside_table(row)))
     assert said in shown
     assert bool(row.doubts) is bool(said)
     assert heading_of_command(row).endswith("be no faster:" if "may be faster" in said else "to copy:")

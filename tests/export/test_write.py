@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.write import TABLES, export_study, prepare_folder, prepare_results, write_files
+from tuner.export.tables import TABLES, export_study, prepare_folder, prepare_results, write_files
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase

@@ -9,7 +9,7 @@ from tests_replays import scripted_plan
 
 from tuner.errors import OutputError
 from tuner.nodes.agent import part_of_plan
-from tuner.nodes.watcher import Part
+from tuner.nodes.watcher import RunPart
 from tuner.probe import Device, ProbePlan
 from tuner.study.spec import ProbeSpec
 
@@ -29,7 +29,7 @@ def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def part(folder: Path, **changes: object) -> ProbePlan:
     blank = scripted_plan(folder / "out", ALL, ProbeSpec())
     plan = replace(blank, slot=replace(blank.slot, nodes=2), **changes)  # type: ignore[arg-type]
-    return part_of_plan(Part(plan=plan, head="gpu1"), 1, CARDS, VARIABLES)
+    return part_of_plan(RunPart(plan=plan, head="gpu1"), 1, CARDS, VARIABLES)
 
 
 def test_a_part_has_the_cards_of_its_node_and_files_of_its_own(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests_replays import scripted_plan
 
 from tuner.nodes.processes import Timing
 from tuner.nodes.source import Nodes
-from tuner.nodes.watcher import Word
+from tuner.nodes.watcher import Command
 from tuner.probe import Answer, FailureKind, Next, ProbeResult
 from tuner.running.prober import prober_on
 from tuner.study.spec import ProbeSpec
@@ -86,7 +86,7 @@ def test_a_training_on_both_nodes_is_measured(cluster: FakeCluster, probe: Probe
     result = probe(lambda: trains(cluster, 20))
     assert result.ok
     assert result.samples_per_s == pytest.approx(2 * 4 / 0.5)
-    assert [cluster.nodes[host].requests[-1] for host in "ab"] == [Word.END, Word.END]
+    assert [cluster.nodes[host].requests[-1] for host in "ab"] == [Command.END_PART, Command.END_PART]
 
 
 def test_a_rank_out_of_memory_on_the_second_node_is_named_before_its_echo(cluster: FakeCluster, probe: Probe) -> None:
@@ -142,7 +142,7 @@ def test_a_node_that_dies_is_named_and_the_next_probe_gets_a_new_watcher(cluster
     kind, detail = failed(probe(dies))
     assert kind is FailureKind.GPU_LOST
     assert "the watcher of b is gone (srun: error: Node failure on b)" in detail
-    assert Word.END in cluster.nodes["a"].requests
+    assert Command.END_PART in cluster.nodes["a"].requests
     assert probe(lambda: trains(cluster, 20)).ok
     assert cluster.started == ["a", "b", "b"]
 

@@ -13,7 +13,7 @@ from tests_replays import scripted_plan
 from tuner.errors import DeviceError, DeviceLostError, LaunchError, OutputError, TrainerError
 from tuner.nodes.processes import LEAVE_S, QUIET_S, NodeProcesses, Timing
 from tuner.nodes.source import Nodes
-from tuner.nodes.watcher import SILENT_S, Part, Word
+from tuner.nodes.watcher import SILENT_S, Command, RunPart
 from tuner.probe import ProbePlan
 from tuner.study.spec import ProbeSpec
 
@@ -73,7 +73,7 @@ def processes(nodes: Nodes, plan: ProbePlan) -> Iterator[NodeProcesses]:
 def test_each_node_gets_its_part_and_the_host_of_the_first(cluster: FakeCluster, processes: NodeProcesses) -> None:
     assert processes.exit_code() is None
     for host in HOSTS:
-        (part,) = [request for request in cluster.nodes[host].requests if isinstance(request, Part)]
+        (part,) = [request for request in cluster.nodes[host].requests if isinstance(request, RunPart)]
         assert (part.head, len(part.plan.slot.local_devices)) == ("a.site", 2)
 
 
@@ -89,11 +89,11 @@ def test_each_node_gets_its_part_and_the_host_of_the_first(cluster: FakeCluster,
 def test_the_refusal_of_a_node_keeps_its_class_and_ends_the_others(
     cluster: FakeCluster, nodes: Nodes, plan: ProbePlan, name: str, error: type[Exception]
 ) -> None:
-    cluster.refusals["b"] = {Part: (name, "no such folder")}
+    cluster.refusals["b"] = {RunPart: (name, "no such folder")}
     with pytest.raises(error, match=r"^b: no such folder$") as caught:
         nodes.start(plan)
     assert type(caught.value) is error
-    assert cluster.nodes["a"].requests[-1] is Word.END
+    assert cluster.nodes["a"].requests[-1] is Command.END_PART
 
 
 def test_a_node_that_gives_up_later_raises_its_error_too(cluster: FakeCluster, processes: NodeProcesses) -> None:
@@ -101,7 +101,7 @@ def test_a_node_that_gives_up_later_raises_its_error_too(cluster: FakeCluster, p
     with pytest.raises(OutputError, match=r"^b: disk full$"):
         processes.lines(0.0)
     processes.end()
-    assert cluster.nodes["a"].requests[-1] is Word.END
+    assert cluster.nodes["a"].requests[-1] is Command.END_PART
 
 
 def test_an_unknown_error_is_one_of_the_tuner(cluster: FakeCluster, processes: NodeProcesses) -> None:
@@ -122,7 +122,7 @@ def test_all_nodes_have_to_end_and_the_first_that_failed_gives_the_code(
         cluster.nodes[host].tell("exit", code=code, still_running=None)
         processes.lines(0.0)
     assert (processes.exit_code(), processes.end()) == (expected, expected)
-    assert Word.END not in cluster.nodes["a"].requests
+    assert Command.END_PART not in cluster.nodes["a"].requests
 
 
 def test_after_a_failure_the_others_have_some_seconds_to_tell_of_it(
@@ -324,4 +324,4 @@ def test_a_full_disk_leaves_nothing_open_and_ends_the_nodes(
     with pytest.raises(OutputError, match="No space left"):
         processes.lines(0.0)
     processes.end()
-    assert [cluster.nodes[host].requests[-1] for host in HOSTS] == [Word.END, Word.END]
+    assert [cluster.nodes[host].requests[-1] for host in HOSTS] == [Command.END_PART, Command.END_PART]

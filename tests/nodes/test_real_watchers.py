@@ -20,7 +20,7 @@ from tuner.errors import DeviceError, LaunchError, TrainerError
 from tuner.nodes.agent import Mailbox, node_lock, serve
 from tuner.nodes.processes import NodeProcesses
 from tuner.nodes.source import Nodes, allocated_hosts
-from tuner.nodes.watcher import SILENT_S, Opening, Part, Word, packed, srun
+from tuner.nodes.watcher import SILENT_S, Command, OpenDevices, RunPart, packed, srun
 from tuner.probe import Device, OutputLine, ProbePlan
 from tuner.study.spec import ProbeSpec
 
@@ -149,7 +149,7 @@ def test_a_watcher_whose_tuner_or_time_is_over_ends_its_trainer_and_tells_of_it(
     assert watcher.stdout
     blank = scripted_plan(tmp_path / "out", [Device(name=f"cpu:{rank}", model="x") for rank in range(2)], ProbeSpec())
     part = replace(blank, argv=(sys.executable, "-c", STAYS), cwd=tmp_path, env={})
-    watcher.stdin.write(packed(Opening(spec=CPU_SPEC, number=0)) + packed(Part(plan=part, head="a")))
+    watcher.stdin.write(packed(OpenDevices(spec=CPU_SPEC, number=0)) + packed(RunPart(plan=part, head="a")))
     watcher.stdin.flush()
     lines = (json.loads(line) for line in watcher.stdout)
     trainer = next(int(line["text"].split()[1]) for line in lines if line["kind"] == "line")
@@ -180,10 +180,10 @@ class OneLook(Mailbox):
         super().__init__(FakeClock())
         self._at_first = at_first
 
-    def next(self, timeout_s: float) -> Word:
+    def next(self, timeout_s: float) -> Command:
         self._at_first()
         self.is_gone.set()
-        return Word.LOOK
+        return Command.READ_CARDS
 
 
 def test_what_a_killed_tuner_has_left_is_put_back_once_all_nodes_are_open(
@@ -196,18 +196,18 @@ def test_what_a_killed_tuner_has_left_is_put_back_once_all_nodes_are_open(
     (store / "index").write_text(json.dumps({str(model): [0, 4, 0]}))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     at_first: list[str] = []
-    serve(OneLook(lambda: at_first.append(model.read_text())), Opening(spec=CPU_SPEC, number=0), FakeClock())
+    serve(OneLook(lambda: at_first.append(model.read_text())), OpenDevices(spec=CPU_SPEC, number=0), FakeClock())
     assert (at_first, model.read_text(), store.exists()) == (["of a probe"], "mine", False)
 
 
 def test_requests_come_whole_and_their_silence_or_end_is_noticed() -> None:
     clock = FakeClock()
     mailbox = Mailbox(clock)
-    line = packed(Word.LOOK)
+    line = packed(Command.READ_CARDS)
     mailbox.feed(b"\n" + line[:5])
     assert mailbox.next(0.0) is None
-    mailbox.feed(line[5:] + packed(Word.END))
-    assert (mailbox.next(0.0), mailbox.next(0.0), mailbox.next(0.0)) == (Word.LOOK, Word.END, None)
+    mailbox.feed(line[5:] + packed(Command.END_PART))
+    assert (mailbox.next(0.0), mailbox.next(0.0), mailbox.next(0.0)) == (Command.READ_CARDS, Command.END_PART, None)
     clock.advance(SILENT_S)
     assert not mailbox.is_silent
     clock.advance(0.1)

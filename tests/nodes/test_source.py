@@ -16,7 +16,7 @@ from tests_replays import scripted_plan
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.nodes.processes import Timing
 from tuner.nodes.source import Nodes, allocated_hosts
-from tuner.nodes.watcher import MOST_DRIFT, NodeClock, Opening, Word, on_our_clock
+from tuner.nodes.watcher import MOST_DRIFT, Command, NodeClock, OpenDevices, on_our_clock
 from tuner.study.spec import ProbeSpec, StudySpec
 
 
@@ -48,7 +48,7 @@ def test_nodes_with_different_numbers_of_devices_are_refused_and_left_alone(clus
 
 
 def test_a_node_that_cannot_open_its_devices_says_why(cluster: FakeCluster) -> None:
-    cluster.refusals["b"] = {Opening: ("DeviceError", "no card cuda:1 here")}
+    cluster.refusals["b"] = {OpenDevices: ("DeviceError", "no card cuda:1 here")}
     with pytest.raises(DeviceError, match=r"^b: no card cuda:1 here$"):
         open_now(cluster)
 
@@ -83,7 +83,7 @@ def test_a_lost_watcher_is_started_again_before_the_cards_are_looked_at(cluster:
     cluster.nodes["a"].die()
     nodes.occupancy()
     assert cluster.started == ["a", "b", "a"]
-    assert [type(request).__name__ for request in cluster.nodes["a"].requests] == ["Opening", "Word"]
+    assert [type(request).__name__ for request in cluster.nodes["a"].requests] == ["OpenDevices", "Command"]
 
 
 def test_cards_are_those_of_all_nodes(cluster: FakeCluster, nodes: Nodes) -> None:
@@ -103,7 +103,7 @@ def test_a_node_that_does_not_come_back_is_lost_and_one_that_refuses_says_why(
     with pytest.raises(DeviceLostError, match=r"^b tells no devices"):
         nodes.occupancy()
     cluster.silent = set()
-    cluster.refusals["a"] = {Word: ("DeviceError", "GPU-a does not answer")}
+    cluster.refusals["a"] = {Command: ("DeviceError", "GPU-a does not answer")}
     cluster.nodes["b"].die()
     with pytest.raises(DeviceError, match=r"^a: GPU-a does not answer$"):
         nodes.occupancy()
@@ -153,7 +153,7 @@ def test_a_clock_is_known_to_within_the_fastest_message_however_it_drifts(
         sent_s += pause_s
         heard_s = max(heard_s, sent_s + travel_s)
         there_s = sent_s * (1 + drift) - offset_s
-        clock.learn(there_s, heard_s)
+        clock.update(there_s, heard_s)
         behind_s = sent_s - there_s
         assert clock.behind_s >= behind_s - drift_of(messages) - 1e-6
         assert clock.behind_s <= heard_s - there_s + 1e-6
@@ -163,7 +163,7 @@ def test_a_clock_that_drifts_is_followed_and_a_slow_message_changes_little() -> 
     """It loses 500 parts in a million."""
     clock = NodeClock()
     for sent_s, heard_s, behind_s in ((0.0, 10.0, 10.0), (100.0, 110.05, 10.05), (200.0, 219.0, 10.158_95)):
-        clock.learn(sent_s, heard_s)
+        clock.update(sent_s, heard_s)
         assert clock.behind_s == pytest.approx(behind_s)
 
 

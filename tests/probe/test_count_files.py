@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.count_files import CountLines, MergedCounts, read_processes
+from tuner.probe.count_files import CountLines, MergedCounts
 
 START = {"type": "start", "rank": 0, "world": 1, "data_rank": 0, "parameters": 9, "optimizer": "SGD"}
 COUNTS = [
@@ -51,8 +51,10 @@ def test_what_a_training_has_written_of_its_files_and_flags_is_text(tmp_path: Pa
         {"type": "file", "path": 5, "named_by": None},
         {"type": "flags", "parser": 5, "options": []},
     )
-    told(tmp_path, *records)
-    (process,) = read_processes(tmp_path)
+    (tmp_path / "1-a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    counts = MergedCounts(CountLines(tmp_path, 1 << 20).read)
+    counts.read()
+    (process,) = counts.processes
     assert (process.argv, process.files, process.parser) == (("5",), {"5": "None"}, "5")
 
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 PLAIN = r"step (?P<iteration>\d+)"
 NAMED = r"epoch (?P<epoch>\d+) step (?P<iteration>\d+)"
@@ -89,7 +88,7 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
 
 
 @pytest.mark.parametrize(
-    ("texts", "doubt"),
+    ("texts", "count_problem"),
     [
         ([*bar("", 0, 30, 30), *bar("", 0, 20, 20)], "bars of 30 and 20 steps"),
         ([*bar("fit ", 0, 30, 30), *bar("check ", 0, 40, 40), *bar("fit ", 0, 30, 30)], "bars of 30 and 40 steps"),
@@ -100,11 +99,11 @@ def test_of_several_bars_the_one_of_the_training_counts(texts: list[str], steps:
     ],
     ids=["turns", "other names", "a preparation", "an evaluation first", "broken off", "rounded"],
 )
-def test_what_may_be_no_training_is_doubted(texts: list[str], doubt: str) -> None:
+def test_what_may_be_no_training_is_doubted(texts: list[str], count_problem: str) -> None:
     pattern = r"it (?P<iteration>\d+)" if texts[0].startswith("it") else PRESETS["tqdm"].progress[0]
     reader = ProgressReader(LinePatterns(patterns=(pattern,)), 0.0)
     found = [reader.feed(OutputLine(t_s=float(place), text=text)) for place, text in enumerate(texts)]
-    assert doubt in (reader.doubt or "")
+    assert count_problem in (reader.count_problem or "")
     assert found[-1] is not None  # the probe goes on
 
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.probe.result import BREACH, Failure, FailureKind
 from tuner.probe.watch import ProbeEnd, Watch
 from tuner.study.spec import ProbeSpec

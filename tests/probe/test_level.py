@@ -8,10 +8,9 @@ from itertools import accumulate
 import pytest
 from tests_probe import DEVICES, PATTERN, iterations, probe
 
-from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.protocols import Answer, Next
+from tuner.probe.probe_plan import Answer, LinePatterns, Next
+from tuner.probe.quantities import change_point, last_level, student_tail
 from tuner.probe.result import DeviceSample, FailureKind, ProbeResult
-from tuner.probe.steady import change_point, last_level, student_tail
 from tuner.search.verdict import next_answer
 from tuner.study.spec import ProbeSpec
 

@@ -9,9 +9,8 @@ import pytest
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
-from tuner.probe.probe_plan import Device, LinePatterns
+from tuner.probe.probe_plan import Device, LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.watch import ProbeEnd, Watch

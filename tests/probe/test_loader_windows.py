@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from tests_probe import probe
 
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
-from tuner.probe.steady import Quantity
+from tuner.probe.quantities import Quantity
 from tuner.probe.summaries import samples_per_s
 from tuner.probe.window import Marks, find_window
 from tuner.trainers.command import loader_queue

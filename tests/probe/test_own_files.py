@@ -28,12 +28,11 @@ from tuner.probe.own_files import (
     temporary_folders,
     warning,
 )
-from tuner.probe.probe_plan import Device, ProbePlan
+from tuner.probe.probe_plan import Device, MonotonicClock, ProbePlan
 from tuner.probe.process import Process
-from tuner.probe.protocols import MonotonicClock
 from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.base import make_slot
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.trainer_check import make_slot
 
 WORK = "three weeks of training"
 SPOILS = """

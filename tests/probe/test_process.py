@@ -17,9 +17,8 @@ from tests_replays import scripted_plan
 
 from tuner.errors import LaunchError, OutputError, TrainerError
 from tuner.probe.output import Bounds
-from tuner.probe.probe_plan import Device, ProbePlan
+from tuner.probe.probe_plan import Device, MonotonicClock, ProbePlan
 from tuner.probe.process import Process
-from tuner.probe.protocols import MonotonicClock
 from tuner.study.spec import ProbeSpec
 
 CPU = [Device(name="cpu:0", model="x")]
@@ -200,7 +199,7 @@ TUNER = """
 import sys, dataclasses
 sys.path.append(sys.argv[3])
 from pathlib import Path
-from tuner.probe.protocols import MonotonicClock
+from tuner.probe.probe_plan import MonotonicClock
 from tuner.probe.probe_plan import Device
 from tuner.probe.process import Process
 from tuner.study.spec import ProbeSpec

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from tests_replays import FakeClock
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import MonotonicClock
+from tuner.probe.probe_plan import Device, MonotonicClock
 from tuner.probe.result import DeviceSample
 from tuner.probe.series import SamplingRecorder, next_tick
 

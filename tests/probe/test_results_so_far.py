@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from tests_probe import READINGS, iterations, probe
 
-from tuner.probe.protocols import Answer, Next
+from tuner.probe.probe_plan import Answer, Next
 from tuner.probe.result import ProbeResult
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests_probe import PATTERN, READINGS, iterations, probe
 from tests_replays import FakeClock
 
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.probe_plan import Answer, Next, Stop
 from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
 
 

@@ -18,13 +18,11 @@ from tests_session_peer import PEER
 from tuner.devices.cpu import CpuSource
 from tuner.errors import OutputError, TrainerError
 from tuner.probe.output import Bounds
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.process import Process
-from tuner.probe.protocols import Answer, MonotonicClock, Next, OutputLine, RunningTrainer, Stop
+from tuner.probe.probe_plan import Answer, MonotonicClock, Next, OutputLine, ProbePlan, RunningTrainer, Stop
+from tuner.probe.process import Process, Sessions
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
-from tuner.probe.session import Sessions
 from tuner.study.spec import ProbeSpec
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.steady import FULL_PCT, SM_VARIATION, Block, error_of_mean, known_well_enough, standard_error
+from tuner.probe.quantities import FULL_PCT, SM_VARIATION, Block, error_of_mean, known_well_enough, standard_error
 from tuner.study import ProbeSpec
 
 values = st.lists(st.floats(0, 100), min_size=2, max_size=30)

@@ -10,7 +10,7 @@ from tuner.probe.metrics import value
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.result import FailureKind
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = DATA / "recordings"

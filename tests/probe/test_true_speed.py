@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 from tests_probe import READINGS, iterations, probe
 
-from tuner.probe.metrics import SAMPLES_PER_S, with_sure_speed
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.metrics import SAMPLES_PER_S, without_rough_speed
+from tuner.probe.probe_plan import Answer, LinePatterns, Next, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import Answer, Next, OutputLine
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.search.verdict import next_answer
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 Lines = list[tuple[float, str]]
 COUNTED = LinePatterns(patterns=(r"it (?P<iteration>\d+)",), samples_per_iteration=64)
@@ -33,7 +32,7 @@ def measured(lines: Lines, patterns: LinePatterns, *, window_seconds: float = 5.
 
     result, _ = probe(lines, patterns=patterns, stop=precise, readings=SELDOM, window_seconds=window_seconds)
     assert result.ok
-    return with_sure_speed(result, ("min_avg_util",))
+    return without_rough_speed(result, ("min_avg_util",))
 
 
 def unknown(result: ProbeResult, *facts: str) -> bool:
@@ -51,7 +50,7 @@ def test_a_machine_that_becomes_quiet_has_a_speed_and_its_error_shows_the_change
     lines = [(float(t_s), line(number)) for number, t_s in enumerate(times)]
     result, _ = probe(lines, patterns=TOTALS, exit_at_s=61.0, iterations=len(lines), warmup_iterations=1)
     assert result.samples_per_s is not None
-    assert with_sure_speed(result).samples_per_s is None
+    assert without_rough_speed(result).samples_per_s is None
 
 
 def with_old_lines(every: int) -> Lines:
@@ -213,8 +212,8 @@ def test_a_compilation_within_the_window_gives_no_speed() -> None:
 
 def test_a_speed_that_is_the_objective_stays_with_its_error() -> None:
     slow, _ = probe(iterations(3, step_s=90.0), patterns=COUNTED, max_seconds=130)
-    assert unknown(with_sure_speed(slow, ("min_avg_util",)), "0.711 ± 0.11")
-    assert with_sure_speed(slow, (SAMPLES_PER_S,)) == slow
+    assert unknown(without_rough_speed(slow, ("min_avg_util",)), "0.711 ± 0.11")
+    assert without_rough_speed(slow, (SAMPLES_PER_S,)) == slow
 
 
 def test_a_healthy_run_that_is_over_too_early_is_no_reading() -> None:

@@ -9,7 +9,7 @@ from tuner.errors import StoreError
 from tuner.export.tables import best_by_case
 from tuner.records.case_record import RunRecord
 from tuner.store.races import RaceRuns
-from tuner.tools.racing.entrants import entrants
+from tuner.tools.racing import entrants
 
 
 def test_the_configs_of_a_race_differ_in_kind(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Next, Stop
+from tuner.probe.probe_plan import Next, ProbePlan, Stop
 from tuner.probe.result import Failure, FailureKind, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
 from tuner.running.job import Job
@@ -16,8 +15,7 @@ from tuner.store.leases import Lease
 from tuner.store.races import RaceRuns
 from tuner.study.cases import Case
 from tuner.study.space import Config
-from tuner.tools.racing.contest import Place, Race, verdict
-from tuner.tools.racing.entrants import Entrant
+from tuner.tools.racing import Entrant, Place, Race, verdict
 
 WALK = Case(name="walk")
 LEARNT = {64: 3.0, 32: 8.0, 16: 5.0, 8: 1.0}
@@ -36,7 +34,7 @@ class Memory(RaceRuns):
     def claim(self, config: Config, seed: int, is_needless: Callable[[Sequence[RunRecord]], bool]) -> bool:
         return not is_needless(self.made)
 
-    def beat(self) -> None: ...
+    def renew_claim(self) -> None: ...
 
     def release(self) -> None: ...
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tools.racing.entrants import better_half, rounds
+from tuner.tools.racing import better_half, rounds
 
 
 @given(configs=st.integers(2, 9), seeds=st.integers(1, 5), total_s=st.floats(1.0, 1e6))

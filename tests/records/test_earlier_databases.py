@@ -21,14 +21,12 @@ from tuner.cli.main import app
 from tuner.devices.found import AbsentDevices
 from tuner.errors import StoreError
 from tuner.export.recorded_table import Table
-from tuner.export.write import export_study
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
+from tuner.export.tables import export_study
+from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import Ending
-from tuner.running.job import Job
+from tuner.running.job import Job, Workbench
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench
 from tuner.store.database import Database
 from tuner.study.cases import select
 from tuner.study.study_file import load

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.metrics import OBJECTIVES, error, value
+from tuner.probe.quantities import FULL_PCT, Block, standard_error
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.replay import cut_short, series_error, with_objective
 
 numbers = st.floats(0, 100)

@@ -16,13 +16,12 @@ from tuner.devices.found import AbsentDevices
 from tuner.errors import StudyError
 from tuner.export.reader import read_tables
 from tuner.export.recorded_table import Table
-from tuner.export.write import export_study
+from tuner.export.tables import export_study
 from tuner.replay import ReplayedProber, TableTrainer, replay_bench
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.job import RECOVER, Job
+from tuner.running.job import RECOVER, Job, Workbench
 from tuner.running.loop import optimize
-from tuner.running.workbench import Workbench
-from tuner.trainers.trainer_check import check_trainer
+from tuner.trainers.base import check_trainer
 
 if TYPE_CHECKING:
     from conftest import Made

@@ -11,8 +11,7 @@ from tests_replays import never
 from tests_table import COMMAND_S, FITS, READY_S, readings
 
 from tuner.probe.metrics import error, value
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Slot, Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.replay import ReplayedProber, TableTrainer
 from tuner.study.space import Config

@@ -16,10 +16,9 @@ from tuner.probe.result import DeviceSample
 from tuner.probe.series import SERIES_FILE, write_series
 from tuner.probe.window import Mark, Window
 from tuner.records.schema import PROBE
-from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, StudyFacts, gather, headline, verdict
+from tuner.report.charts import parallel, pictures
+from tuner.report.facts import CaseFacts, StudyFacts, gather, result_sentences, study_headline
 from tuner.report.page import render
-from tuner.report.parallel import parallel
 
 CARDS = (Device(name="cuda:0", model="x"), Device(name="cuda:1", model="x"))
 MARKS = tuple(Mark(iteration=number, t_s=2.0 + number) for number in range(6))
@@ -45,8 +44,8 @@ def test_a_study_without_a_finished_trial_says_so(database: FilledDatabase, tmp_
     database.running(begun)
     study = report(database, tmp_path)
     assert [case.missing for case in study.cases] == [("no trial has given a number yet",)] * 2
-    assert [verdict(case) for case in study.cases] == ["No trial has ended yet."] * 2
-    assert headline(study) == "0 of 2 begun cases have a best config; 2 without an ended trial."
+    assert [result_sentences(case) for case in study.cases] == ["No trial has ended yet."] * 2
+    assert study_headline(study) == "0 of 2 begun cases have a best config; 2 without an ended trial."
     assert not any(pictures(case) for case in study.cases)
     assert empty.study_name == "pi_plus/add_pi_plus"
 
@@ -126,7 +125,7 @@ def test_a_database_of_another_optuna_is_read_as_far_as_its_tables_are_the_same(
         connection.execute("UPDATE version_info SET library_version = ?, schema_version = 99", [library])
         connection.execute("UPDATE alembic_version SET version_num = ?", [schema])
         connection.execute("ALTER TABLE trials ADD COLUMN mood TEXT")
-    assert verdict(only(report(database, tmp_path))).startswith("The best reaches 50.0 min_avg_util")
+    assert result_sentences(only(report(database, tmp_path))).startswith("The best reaches 50.0 min_avg_util")
     with closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
         connection.execute("ALTER TABLE trial_values RENAME COLUMN objective TO goal")
     with pytest.raises(StoreError, match="is no study database of Optuna 5: its table trial_values lacks objective"):

@@ -12,7 +12,7 @@ from tuner.drafting.writing import origin_line
 from tuner.export.reader import StudyReader, connect
 from tuner.report.facts import gather
 from tuner.report.page import render
-from tuner.running.workbench import open_workbench
+from tuner.running.job import open_workbench
 
 PLAN = ["tuner", "plan", "--best"]
 

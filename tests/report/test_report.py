@@ -12,23 +12,31 @@ from tests_filled import FilledDatabase
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.records.case_record import RunRecord, StudyAttributes
-from tuner.report.charts import pictures
-from tuner.report.facts import CaseFacts, StudyFacts, explained, gather, headline, result, verdict, when_found
+from tuner.report.charts import parallel, pictures
+from tuner.report.facts import (
+    CaseFacts,
+    StudyFacts,
+    case_headline,
+    explanation,
+    gather,
+    result_sentences,
+    study_headline,
+    when_found,
+)
 from tuner.report.page import render
-from tuner.report.parallel import parallel
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
-    said = verdict(cases["deepmimic_pi_plus_ppo"])
+    said = result_sentences(cases["deepmimic_pi_plus_ppo"])
     for fact in (
-        "The best reaches 95.3 ± 0.7 min_avg_util, 7.8 percentage points above the default of its rung, #9, at 0.24 ",
+        "The best reaches 95.3 ± 0.7 min_avg_util, 7.8 percentage points above the default, #9, at 0.24 ",
         "agent_variant, update_epochs, batch_size change what is learnt. ",
         "#9 makes 4.3 times the best's samples/s, at 88.1 min_avg_util, in sessions, where the best has 95.9, ",
     ):
         assert said.count(fact) == 1
     rival = cases["amp_pi_plus"].summary.faster
     assert rival is not None
-    assert f"#{rival.trial} makes 7.1 times" in verdict(cases["amp_pi_plus"])
+    assert f"#{rival.trial} makes 7.1 times" in result_sentences(cases["amp_pi_plus"])
 
 
 def test_a_stranger_reads_what_was_given_up_and_what_is_unconfirmed(
@@ -43,7 +51,7 @@ def test_a_stranger_reads_what_was_given_up_and_what_is_unconfirmed(
         instead_of=replace(best, trial=1, value=97.63, error=0.39, times=0.52),
         unconfirmed=replace(best, trial=9, value=98.7, error=0.5),
     )
-    said = verdict(replace(case, summary=row))
+    said = result_sentences(replace(case, summary=row))
     assert "97.63 ± 0.39 against 97.60 ± 0.32" in said
     assert "for 1.9 times the samples/s" in said
     assert "unconfirmed: #9 measured 98.70 ± 0.50 in sessions" in said
@@ -56,7 +64,7 @@ def test_a_default_that_was_measured_in_another_way_than_the_best_is_not_subtrac
     default = case.summary.default
     assert default is not None
     warm = replace(default, value=97.0, error=1.0, measured="warm", beside_best=None)
-    said = verdict(replace(case, summary=replace(case.summary, default=warm, gain=None)))
+    said = result_sentences(replace(case, summary=replace(case.summary, default=warm, gain=None)))
     assert "97.0 ± 1.0; the gain is unknown: sessions alone" in said
     assert "points" not in said
 
@@ -64,14 +72,14 @@ def test_a_default_that_was_measured_in_another_way_than_the_best_is_not_subtrac
 def test_a_replayed_study_says_so(study: StudyFacts) -> None:
     first = study.cases[0]
     replayed = replace(first, summary=replace(first.summary, replay_of="walk.parquet of 2026-11-22"))
-    assert "eplay of walk.parquet of 2026-11-22" in verdict(replayed)
+    assert "eplay of walk.parquet of 2026-11-22" in result_sentences(replayed)
 
 
 def test_a_stranger_reads_what_limits_a_case_and_what_to_do(cases: dict[str, CaseFacts]) -> None:
-    said = verdict(cases["amp_pi_plus"])
+    said = result_sentences(cases["amp_pi_plus"])
     assert "utilisation 95 %, SM 87 %, tensor 0 %, DRAM 14 %, 1247 W" in said
     assert "Compute-bound: the cards are near their limit; the tensor cores are idle, so bf16 or TF32" in said
-    assert "Balanced: " in verdict(cases["add_pi_plus"])
+    assert "Balanced: " in result_sentences(cases["add_pi_plus"])
 
 
 def test_a_stranger_reads_when_the_best_was_found(cases: dict[str, CaseFacts]) -> None:
@@ -107,13 +115,13 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
 
 
 def test_the_head_counts_the_trainable_cases(study: StudyFacts) -> None:
-    assert headline(study) == "3 of 3 begun cases have a best config."
-    assert headline(replace(study, waiting=())) == "3 of 3 trainable cases have a best config."
+    assert study_headline(study) == "3 of 3 begun cases have a best config."
+    assert study_headline(replace(study, waiting=())) == "3 of 3 trainable cases have a best config."
     first, second, third = study.cases
-    assert explained(study).startswith("min_avg_util is the mean utilisation of the least busy device, in percent. ")
+    assert explanation(study).startswith("min_avg_util is the mean utilisation of the least busy device, in percent. ")
     failed = replace(first, summary=replace(first.summary, best=None))
     partly = replace(study, cases=(failed, second, third), waiting=("vault_pi_plus",))
-    assert headline(partly) == "2 of 4 trainable cases have a best config; 1 tried without success, 1 not begun."
+    assert study_headline(partly) == "2 of 4 trainable cases have a best config; 1 tried without success, 1 not begun."
 
 
 def test_the_front_holds_what_no_other_config_beats_in_both(cases: dict[str, CaseFacts]) -> None:
@@ -160,7 +168,7 @@ def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
     study: StudyFacts, database: FilledDatabase, tmp_path: Path
 ) -> None:
     assert [case.summary.case for case in study.cases] == ["add_pi_plus", "amp_pi_plus", "deepmimic_pi_plus_ppo"]
-    assert explained(study).endswith("The case whose best gains most over the default comes first.")
+    assert explanation(study).endswith("The case whose best gains most over the default comes first.")
     database.add(database.case("lost"), status="crash")
     database.add(database.case("found"), {"num_envs": 8}, utils=(50.0, 60.0))
     filled = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path)
@@ -170,8 +178,10 @@ def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
 def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study: StudyFacts) -> None:
     command = "tuner plan --study pi_plus --best"
     page = render(study, commands={study.cases[0].summary.case: command})
-    assert result(study.cases[0]).text == "Utilisation +27.2 percentage points"  # the values are those of sessions
-    assert result(study.cases[0]).below.startswith(
+    assert (
+        case_headline(study.cases[0]).text == "Utilisation +27.2 percentage points"
+    )  # the values are those of sessions
+    assert case_headline(study.cases[0]).below.startswith(
         "It makes 0.19 times the samples/s of the default. The gain is that of sessions"
     )
     places = [page.index(words) for words in ("Utilisation +27.2", command, ">Copy<", "The best so far", "<h2>Cases")]
@@ -185,7 +195,7 @@ def test_a_default_of_another_rung_than_the_bests_is_named_with_its_rung(
     for config, util, speed in (({"num_envs": 8}, 50.0, 10.0), ({"num_envs": 16, "batch": 2}, 60.0, 13.0)):
         database.add(case, config, utils=(util,), samples_per_s=speed)
     (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
-    assert "1.3 times the samples/s of the default at num_envs=8. " in result(facts).below
+    assert "1.3 times the samples/s of the default at num_envs=8. " in case_headline(facts).below
 
 
 def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: FilledDatabase, tmp_path: Path) -> None:
@@ -193,8 +203,8 @@ def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: Fi
     for workers, speed in ((0, 10.0), (4, 83.0)):
         database.add(case, {"workers": workers}, utils=(speed,), samples_per_s=speed)
     (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
-    assert result(facts).text == "8.3 times as fast: 10 → 83 samples/s"
-    assert "times your command" in result(facts).below
+    assert case_headline(facts).text == "8.3 times as fast: 10 → 83 samples/s"
+    assert "times your command" in case_headline(facts).below
 
 
 @pytest.mark.parametrize(
@@ -214,17 +224,17 @@ def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(
         database.add(case, {"workers": workers}, utils=(speed,), **facts)
     (facts,) = gather(StudyReader(connect(database.url), "pi_plus"), tmp_path).cases
     is_whole = None not in shares
-    assert result(facts).text.startswith(
+    assert case_headline(facts).text.startswith(
         "1.5 times as fast over the whole training" if is_whole else "3 times as fast: "
     )
-    assert ("with pauses it is unknown" in result(facts).below) is not is_whole
+    assert ("with pauses it is unknown" in case_headline(facts).below) is not is_whole
     for fact in (
         said,
         "n epoch's end costs 1.3 s. ",
         "Your command ran once: ±",
         "starts 20.0 s later: it pays where your command",
     ):
-        assert verdict(facts).count(fact) == 1
+        assert result_sentences(facts).count(fact) == 1
 
 
 def test_a_case_whose_best_is_not_the_fastest_has_two_rows(study: StudyFacts) -> None:

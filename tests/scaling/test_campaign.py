@@ -15,8 +15,7 @@ from tuner.devices.found import part_of
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.nodes.source import Nodes
 from tuner.probe import THREADS
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import DeviceSource, Next, Stop
+from tuner.probe.probe_plan import DeviceSource, Next, ProbePlan, Stop
 from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult
 from tuner.study.spec import StudySpec
 from tuner.tools.scaling.campaign import (

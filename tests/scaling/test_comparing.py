@@ -5,8 +5,7 @@ from tests_scaling import point, results
 
 from tuner.probe import Quantity
 from tuner.tools.scaling.comparing import all_rows, number, recommendation, scaling_sentences
-from tuner.tools.scaling.results import Results
-from tuner.tools.scaling.scaling_table import table
+from tuner.tools.scaling.results import Results, table
 
 BOTH = (0, 1)
 PAIR = results(

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from tests_sessions import follow
 
-from tuner.probe.process import reserved_port
-from tuner.probe.protocols import MonotonicClock
-from tuner.probe.session import Sessions
+from tuner.probe.probe_plan import MonotonicClock
+from tuner.probe.process import Sessions, reserved_port
 from tuner.tools.scaling.campaign import links_plan
-from tuner.trainers.trainer_check import make_slot
+from tuner.trainers.base import make_slot
 
 
 @pytest.mark.early

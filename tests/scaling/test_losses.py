@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe import Quantity
-from tuner.tools.scaling.scaling_table import Loss, losses
+from tuner.tools.scaling.results import Loss, losses
 
 ms = st.floats(0.1, 1000.0)
 measures = st.builds(Quantity, ms, st.none() | st.floats(0.0, 10.0))

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests_scaling import point, results
 
-from tuner.tools.scaling.results import Subject
-from tuner.tools.scaling.scaling_table import Loss, ScalingRow, ceilings, link_table, table
+from tuner.tools.scaling.results import Loss, ScalingRow, Subject, ceilings, link_table, table
 
 BOTH = (0, 1)
 MEASURED = results(

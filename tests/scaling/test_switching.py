@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tools.scaling.switching import Move, advice
+from tuner.tools.scaling.comparing import Move, advice
 
 HOUR_OF_STEPS = 3600
 """Steps of a second each."""
@@ -28,7 +28,8 @@ def test_a_start_up_and_the_steps_after_the_last_checkpoint_cost_time() -> None:
     moved = move(start_up_s=1800.0, checkpoint_steps=5000)
     assert moved.from_step == 5000
     assert moved.saved_h == pytest.approx(6.0 - 0.5 - (2 * HOUR_OF_STEPS - 5000) / 4.0 / 3600)
-    assert move(steps_done=4000, queue_h=0.1, checkpoint_steps=5000).from_step == 4000
+    assert move(steps_done=6000, queue_h=0.1, checkpoint_steps=5000).from_step == 5000
+    assert move(steps_done=4000, queue_h=0.1, checkpoint_steps=5000).from_step == 0
 
 
 @given(queue_h=st.floats(0.0, 12.0), speed_up=st.floats(0.5, 8.0), start_up_s=st.floats(0.0, 7200.0))
@@ -43,6 +44,7 @@ def test_a_move_saves_time_exactly_until_the_latest_start(queue_h: float, speed_
     [
         ({"queue_h": 11.0}, "stay: the training ends before a job starts in 11.0 h"),
         ({"queue_h": 9.9, "start_up_s": 3600.0}, "stay: the move costs 56 min"),
+        ({"queue_h": 0.0, "speed_up": 1.0}, "stay: the move costs 0 min"),
         ({}, "move: it saves 6.0 h for 8.0 more card-hours"),
     ],
 )

@@ -8,8 +8,7 @@ from tuner.devices.found import Link
 from tuner.probe import Quantity
 from tuner.probe.result import DeviceSummary, FailureKind
 from tuner.tools.scaling.comparing import CPU_NOTE, scaling_sentences, short, topology
-from tuner.tools.scaling.results import Measurement, Results
-from tuner.tools.scaling.scaling_table import table
+from tuner.tools.scaling.results import Measurement, Results, table
 
 BOTH = (0, 1)
 

@@ -7,7 +7,7 @@ from tests_search import Searched
 
 from tuner.records.schema import COST, MEMORY, PROBE, RETRY, RUNGS
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.calibration import calibration_configs, ladder_calibration, rungs_after
+from tuner.search.strategies import calibration_configs, ladder_calibration, rungs_after
 from tuner.search.trials import distribution
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space

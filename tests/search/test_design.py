@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.search.design import ordered_by_session, space_filling
+from tuner.search.samplers import ordered_by_session, space_filling
 from tuner.study.space import Config, Parameter, Space, Value
 
 LADDER_ONLY = Space((Parameter(name="num_envs", values=tuple(range(1, 10))),))

@@ -13,8 +13,8 @@ from tuner.records.schema import COST, ERROR, MEMORY, ORIGIN, RETRY
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Done, History, Strategy, one_start
 from tuner.search.gain.chooser import Gain, by_gain
-from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing, defaults_first
+from tuner.search.trials import Sibling
 from tuner.store.opening import as_sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec

@@ -13,10 +13,10 @@ from tests_search import Searched, given
 from tuner.errors import StudyError
 from tuner.records.schema import ERROR
 from tuner.search.choosing import Strategy
-from tuner.search.design import space_filling
 from tuner.search.gain.chooser import Gain, GainSampler, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool
+from tuner.search.samplers import space_filling
 from tuner.search.strategies import by_drawing, in_order
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import Config, Space

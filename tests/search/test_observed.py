@@ -7,8 +7,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.records.schema import PROBE, RETRY
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.search.observed import Observed
-from tuner.search.trials import distribution
+from tuner.search.trials import Observed, distribution
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(

@@ -5,7 +5,7 @@ from optuna.trial import Trial
 from tests_search import given
 from tests_space import USUAL
 
-from tuner.search.choosing import Choice, History, Price
+from tuner.search.choosing import Choice, History, Starts
 from tuner.search.strategies import in_order
 from tuner.study.space import Config
 
@@ -23,14 +23,14 @@ class Worker:
         self.starts = 0
 
     def ask(self) -> tuple[Trial, Config]:
-        answer = in_order(LISTED).choose(History(self._study, USUAL), self._price())
+        answer = in_order(LISTED).choose(History(self._study, USUAL), self._starts_needed())
         assert isinstance(answer, Choice)
         trial, config = given(self._study, USUAL, answer.config), answer.config
         self.starts += config["num_envs"] != self._rung
         self._rung = config["num_envs"]
         return trial, config
 
-    def _price(self) -> Price:
+    def _starts_needed(self) -> Starts:
         return lambda config: float(not self._sessions or config["num_envs"] != self._rung)
 
 

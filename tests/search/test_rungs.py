@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.calibration import calibration_rungs, make_rungs
+from tuner.search.strategies import calibration_rungs, make_rungs
 from tuner.study.space import doublings
 
 MOST = 1 << 18

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
 
-from tuner.search.observed import amounts
+from tuner.search.trials import amounts
 from tuner.study.cases import Case, most_similar, search_order, similarity
 
 CASES = [

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from tuner.probe.protocols import Answer, Next
+from tuner.probe.probe_plan import Answer, Next
+from tuner.probe.quantities import FULL_PCT, Block, standard_error
 from tuner.probe.result import Change, DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
 from tuner.study.spec import ProbeSpec, read_constraint

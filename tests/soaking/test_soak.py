@@ -10,18 +10,24 @@ import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, measured, opened, spec, view
 
 from tuner.errors import StudyError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Next, Stop
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Stop
 from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.records.trial import ProbeRecord
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
-from tuner.search.memory_growth import lasts
+from tuner.search.memory_growth import forecast_memory
 from tuner.study import Config
 from tuner.study.spec import StudySpec
-from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported_failure, soak_purpose, verdicts
-from tuner.tools.soaking.whole_training import ALLOCATORS, WholeTraining
+from tuner.tools.soaking import (
+    ALLOCATORS,
+    SoakFollower,
+    WholeTraining,
+    newest_soaks,
+    reported_failure,
+    soak_purpose,
+    verdicts,
+)
 
 TOTAL_MIB = 1000.0
 HOURS = 1.0
@@ -126,7 +132,7 @@ def test_a_best_whose_memory_lasts_is_soaked_once_and_stays_the_best(tmp_path: P
     assert "may fill the memory" not in hidden
     (minutes,) = re.findall("to be surer: `--minutes ([0-9]+)` would show growth of less than", hidden)
     assert "which hides in this soak of 10 min 00 s and is allowed for" in hidden
-    longer = replace(PROVOKED, hours=300.0).lasts((device(768.0, seconds=60.0 * int(minutes)),), ProbeRecord())
+    longer = replace(PROVOKED, hours=300.0).forecast((device(768.0, seconds=60.0 * int(minutes)),), ProbeRecord())
     assert longer is not None
     assert longer.filled_h >= 300.0
     assert not any("surer" in one for one in verdicts(view(tmp_path / "demo"), PROVOKED))
@@ -297,8 +303,8 @@ def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_the
         for seconds in (300.0, 600.0)
         for devices in [(device(500.0, growth_mib=50.0, seconds=seconds),)]
     )
-    told = [WholeTraining(hours=HOURS, iterations=501).lasts(one.devices, one) for one in (fast, slow)]
-    by_hours = [TRAINING.lasts(one.devices, one) for one in (fast, slow)]
+    told = [WholeTraining(hours=HOURS, iterations=501).forecast(one.devices, one) for one in (fast, slow)]
+    by_hours = [TRAINING.forecast(one.devices, one) for one in (fast, slow)]
     most = [one.most_mib if one else 0.0 for one in (*told, *by_hours)]
     assert most[0] == pytest.approx(most[1], rel=0.02)
     assert most[0] == pytest.approx(750.0, rel=0.05)
@@ -317,7 +323,7 @@ def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_g
     steps = replace(device(500.0), mem_rises=rises, mem_floors=(500.0,) * 12)
     told = [WholeTraining.of(one, HOURS) for one in (desk, replace(desk, variables={name: "expandable_segments:True"}))]
     assert [one.allocator for one in told] == [ALLOCATORS["gpu"], None]
-    kept, given_back = (one.lasts((steps,), ProbeRecord()) for one in told)
+    kept, given_back = (one.forecast((steps,), ProbeRecord()) for one in told)
     assert kept is not None
     assert given_back is not None
     assert kept.most_mib > 1.1 * given_back.most_mib
@@ -354,11 +360,11 @@ def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None
     said = [
         PROVOKED.in_short(found)
         for one in (short, usual)
-        if (found := lasts((one,), HOURS, PROVOKED_RECORDS)) and found.chance > 0.995
+        if (found := forecast_memory((one,), HOURS, PROVOKED_RECORDS)) and found.chance > 0.995
     ]
     assert said[0].startswith("memory lasts 1 h, as far as a soak of 24.0 s can show: 100 MiB now")
     assert said[1].startswith("memory lasts 1 h with 99 % probability: 100 MiB now")
-    full = PROVOKED.lasts((device(994.0, seconds=24.0),), ProbeRecord())
+    full = PROVOKED.forecast((device(994.0, seconds=24.0),), ProbeRecord())
     assert full is not None
     assert "% probability: 994 MiB now" in PROVOKED.in_short(full)
 
@@ -366,23 +372,23 @@ def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None
 def test_a_soak_says_which_growth_it_excludes() -> None:
     leak_mib_per_h, total_mib = 1980.0, 81_559.0
     for seconds in (90.0, 300.0):
-        rise_mib = leak_mib_per_h * seconds / 3600
-        leaking = replace(device(40_000.0, growth_mib=rise_mib, seconds=seconds), mem_total_mib=total_mib)
-        lasting = PROVOKED.lasts((leaking,), ProbeRecord())
-        assert lasting is not None
-        if lasting.rising.kind != "slope":
-            (hidden,) = re.findall(r"growth below ([\d,]+) MiB an hour would not show", PROVOKED.in_short(lasting))
+        future_rises_mib = leak_mib_per_h * seconds / 3600
+        leaking = replace(device(40_000.0, growth_mib=future_rises_mib, seconds=seconds), mem_total_mib=total_mib)
+        forecast = PROVOKED.forecast((leaking,), ProbeRecord())
+        assert forecast is not None
+        if forecast.rise.kind != "slope":
+            (hidden,) = re.findall(r"growth below ([\d,]+) MiB an hour would not show", PROVOKED.in_short(forecast))
             assert float(hidden.replace(",", "")) >= leak_mib_per_h
-    still = PROVOKED.lasts((device(100.0),), ProbeRecord())
+    still = PROVOKED.forecast((device(100.0),), ProbeRecord())
     assert still is not None
     assert "flat (growth below 3 MiB an hour would not show)" in PROVOKED.in_short(still)
-    growing = PROVOKED.lasts((device(100.0, growth_mib=50.0),), ProbeRecord())
+    growing = PROVOKED.forecast((device(100.0, growth_mib=50.0),), ProbeRecord())
     assert growing is not None
     assert "would not show" not in PROVOKED.in_short(growing)
 
 
 def test_memory_that_runs_out_is_not_said_to_last_with_little_probability() -> None:
-    full = PROVOKED.lasts((device(994.0, growth_mib=50.0),), ProbeRecord())
+    full = PROVOKED.forecast((device(994.0, growth_mib=50.0),), ProbeRecord())
     assert full is not None
     said = PROVOKED.in_short(full)
     assert said.startswith(

@@ -11,8 +11,7 @@ from tuner.probe.result import FailureKind
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.study import Config
-from tuner.tools.soaking.long_soak import job_of_failure, reported_failure, soak_purpose
-from tuner.tools.soaking.whole_training import WholeTraining
+from tuner.tools.soaking import WholeTraining, job_of_failure, reported_failure, soak_purpose
 
 LOG = [
     "step 900 loss 0.1",

@@ -35,7 +35,7 @@ def test_a_running_probe_waits_for_nobody(url: str, database: Database) -> None:
     assert study.incumbent() == 40.0
     (*_, trial) = stored(database)
     with locked(url):
-        study.beat(asked)
+        study.renew_lease(asked)
         assert study.report(asked, 1, 5.0) is False
         assert study.incumbent() == 40.0  # as it was known
     tell(study, asked, ok(50.0))

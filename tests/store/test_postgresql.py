@@ -10,7 +10,7 @@ from tests_store import OUT_OF_MEMORY, RETRY, Team, ask, case_study, identity, o
 
 from tuner.errors import StoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.export.write import export_study
+from tuner.export.tables import export_study
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import UNREADABLE
 from tuner.records.trial import ProbeRecord

@@ -15,8 +15,8 @@ from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok
 
 from tuner.records.case_record import RECORDED
 from tuner.records.schema import COST, INELIGIBLE, ORIGIN, PROBE
-from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing
+from tuner.search.trials import Sibling
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.store.opening import as_sibling, siblings

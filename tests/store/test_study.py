@@ -418,10 +418,10 @@ def test_a_sign_of_life_renews_the_lease_at_most_now_and_then(database: Database
 
     asked = ask(study)
     before = lease()
-    study.beat(asked)
+    study.renew_lease(asked)
     renewed = lease()
     assert renewed != before
-    study.beat(asked)
+    study.renew_lease(asked)
     assert lease() == renewed
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.study.shell import literal_line, literal_word, quoted, shell_join, shell_split, shell_word
-from tuner.study.variables import escaped, expanded
+from tuner.study.shell import escaped, expanded, literal_line, literal_word, quoted, shell_join, shell_split, shell_word
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 UNDECODABLE = os.fsdecode(b"\xff")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.study.variables import escaped, expanded, joined, looked_up, parts, refers
+from tuner.study.shell import escaped, expanded, joined, looked_up, parts, refers
 
 
 def test_a_reference_has_its_value_its_default_or_stays() -> None:

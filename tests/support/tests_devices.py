@@ -14,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tuner.probe import Device, DeviceSample, DeviceSource
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.quantities import BYTES_PER_MIB
 
 
 def check_device_source(source: DeviceSource) -> None:

@@ -13,7 +13,7 @@ from tests_devices import RecordedProbe, ReplayedSource
 from tuner.export import CaseView, StudyReader, connect
 from tuner.probe import Device, DeviceSummary, Failure, FailureKind, Next, ProbePlan, ProbeResult, Slot, Stop
 from tuner.running.events import AutoFixed, AutoStarted, CaseStarted, Event, ProbeEnded, ProbeStarted
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 from tuner.search.standing import Standing
 from tuner.store.database import Database
 from tuner.study import Case, Config, StudySpec

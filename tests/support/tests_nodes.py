@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests_replays import FakeClock
 
-from tuner.nodes.watcher import BEAT, Opening, Part, Request, Word
+from tuner.nodes.watcher import BEAT, Command, OpenDevices, Request, RunPart
 from tuner.probe import Device
 from tuner.study import StudySpec
 
@@ -81,21 +81,21 @@ class FakeNode:
         if type(request) in refusals:
             error, why = refusals[type(request)]
             self.tell("refused", error=error, why=why)
-        elif isinstance(request, Opening) and self._host in self._cluster.slow:
+        elif isinstance(request, OpenDevices) and self._host in self._cluster.slow:
             self._opens.append(request)
         elif self._host not in self._cluster.silent:
             self._answer(request)
 
     def _answer(self, request: Request) -> None:
         match request:
-            case Opening():
+            case OpenDevices():
                 devices = [asdict(device) for device in self._cluster.devices.get(self._host, TWO)]
                 self.tell("devices", host=f"{self._host}.site", label="nvml", devices=devices)
-            case Part():
+            case RunPart():
                 self.tell("started", oom_kills=0)
-            case Word.LOOK:
+            case Command.READ_CARDS:
                 self.tell("cards", cards=[], still_running=self._cluster.still_running.get(self._host))
-            case Word.END:
+            case Command.END_PART:
                 self.tell("exit", code=-15, still_running=None)
 
     def hang_up(self) -> None:

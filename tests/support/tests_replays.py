@@ -1,7 +1,9 @@
 """Replays a recorded probe without a trainer: clock, scripted trainer, and recorder."""
 
+import json
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +25,8 @@ from tuner.probe import (
     ProgressReader,
     Slot,
 )
-from tuner.probe.protocols import Answer, Next
+from tuner.probe.count_files import CountLine, MergedCounts
+from tuner.probe.probe_plan import Answer, Next, StartedProcess
 from tuner.probe.run import run
 from tuner.study import ProbeSpec
 
@@ -52,7 +55,7 @@ class FakeClock:
         self._now_s += seconds
 
 
-class ScriptedTrainer:
+class ScriptedTrainer(StartedProcess):
     """Writes its lines at their times, and moves the clock while the prober waits.
 
     It is both a `Launch` and the `RunningTrainer` that the `Launch` returns.
@@ -61,9 +64,20 @@ class ScriptedTrainer:
     pid = 1
 
     def __init__(
-        self, clock: FakeClock, lines: Sequence[OutputLine], *, exit_at_s: float | None = None, exit_code: int = 0
+        self,
+        clock: FakeClock,
+        lines: Sequence[OutputLine],
+        *,
+        records: Sequence[tuple[float, dict[str, object]]] = (),
+        exit_at_s: float | None = None,
+        exit_code: int = 0,
     ) -> None:
-        """With `exit_at_s` None, the trainer runs until the tuner ends it."""
+        """With `exit_at_s` None, the trainer runs until the tuner ends it.
+
+        `records`: when its process writes a record of its counts, and the record.
+        """
+        self._records = deque(records)
+        self.counts = MergedCounts(self._new_records)
         self._clock = clock
         self._lines = sorted(lines, key=_TIME_S)
         self._written = 0
@@ -88,12 +102,27 @@ class ScriptedTrainer:
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Let time pass up to the next line or the end of the wait, and return the lines that are due."""
         begin, now_s = self._written, self._now_s()
-        next_s = self._lines[begin].t_s if begin < len(self._lines) else math.inf
+        next_s = min(
+            self._lines[begin].t_s if begin < len(self._lines) else math.inf,
+            self._records[0][0] if self._records else math.inf,
+        )
         ahead_s = [event_s - now_s for event_s in (next_s, self._exit_at_s or 0.0) if event_s > now_s]
         if next_s > now_s:
             self._clock.advance(min([*ahead_s, timeout_s]))
         self._written = bisect_right(self._lines, self._now_s(), lo=begin, key=_TIME_S)
-        return self._lines[begin : self._written]
+        counted = [OutputLine(t_s=self._now_s(), text=text, stream="progress") for text in self.counts.read()]
+        return [*self._lines[begin : self._written], *counted]
+
+    def _new_records(self) -> list[CountLine]:
+        """Return the records that the process has written since the last call."""
+        records: list[CountLine] = []
+        while self._records and self._records[0][0] <= self._now_s():
+            records.append(CountLine("1-a.jsonl", json.dumps(self._records.popleft()[1])))
+        return records
+
+    @property
+    def still_running(self) -> None:
+        """Nothing: a script ends at once."""
 
     def exit_code(self) -> int | None:
         """Return the exit code once the trainer has ended; -15 if the tuner ended it."""
@@ -106,10 +135,6 @@ class ScriptedTrainer:
     def last_iteration(self, iteration: int) -> None:
         """Record which iteration is announced as the last, and when."""
         self.last_announced, self.last_announced_at_s = iteration, self._now_s()
-
-    def release(self) -> int:
-        """End the trainer: a script serves one probe."""
-        return self.end()
 
     def end(self) -> int:
         """Record when the tuner ended the trainer."""

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.probe import Sessions, reserved_port
-from tuner.probe.protocols import MonotonicClock, RunningTrainer
+from tuner.probe.probe_plan import MonotonicClock, RunningTrainer
 from tuner.study import Case, Config
-from tuner.trainers.base import Trainer
-from tuner.trainers.trainer_check import make_slot
+from tuner.trainers.base import Trainer, make_slot
 
 Message = dict[str, Any]
 

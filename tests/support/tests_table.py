@@ -8,14 +8,12 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, opened, spec
 
 from tuner.export.recorded_table import export_tables
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Next, Stop, ending_after_last
+from tuner.probe.probe_plan import Answer, Next, ProbePlan, Stop, ending_after_last
+from tuner.probe.quantities import Block, standard_error
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.probe.steady import Block, standard_error
 from tuner.running.events import CaseOutcome
-from tuner.running.job import Job
-from tuner.running.recording import plan_recording, record_cases, recording_bench
-from tuner.running.workbench import Workbench
+from tuner.running.job import Job, Workbench
+from tuner.running.loop import plan_recording, record_cases, recording_bench
 from tuner.study import Config, StudySpec
 from tuner.trainers.command import CommandTrainer
 

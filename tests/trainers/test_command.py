@@ -10,9 +10,9 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe.probe_plan import Device, Slot
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec, TrainerSpec
+from tuner.trainers.base import check_trainer, make_slot
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS, CommandOptions
-from tuner.trainers.trainer_check import check_trainer, make_slot
 
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 
@@ -78,7 +78,8 @@ def test_a_command_to_train_with_has_none_of_the_variables_that_let_a_probe_watc
     probe, training = (plan(source, replace(make_slot(tmp_path), to_train=to_train)).env for to_train in (False, True))
 
     assert training == {"RANKS": "2", "NCCL_P2P_DISABLE": "1"}
-    assert probe.keys() - training.keys() == {"PYTHONUNBUFFERED", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TUNER_PROGRESS"}
+    alone = {"HYDRA_FULL_ERROR", "PYTHONUNBUFFERED", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TUNER_PROGRESS"}
+    assert probe.keys() - training.keys() == alone
 
 
 def test_a_number_of_threads_is_the_command_s_own(tmp_path):
@@ -101,6 +102,7 @@ def test_the_environment_is_the_options_then_the_slots_then_the_progress_file(tm
 
     assert plan(source, make_slot(tmp_path), num_envs=8).env == {
         "PYTHONUNBUFFERED": "1",
+        "HYDRA_FULL_ERROR": "1",
         "RANKS": "2",
         "NCCL_P2P_DISABLE": "1",
         "TUNER_PROGRESS": str(tmp_path / "progress.jsonl"),

@@ -7,14 +7,13 @@ import pytest
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score
 from tuner.study.spec import ProbeSpec, TrainerSpec
-from tuner.trainers.mimickit.mimickit_trainer import DRIVER, MimicKitTrainer
-from tuner.trainers.presets import PRESETS
-from tuner.trainers.trainer_check import check_trainer, make_slot
+from tuner.trainers.base import check_trainer, make_slot
+from tuner.trainers.command_options import PRESETS
+from tuner.trainers.mimickit import DRIVER, MimicKitTrainer
 
 ROOT = Path(__file__).parents[1] / "data" / "mimickit"
 CONFIG = {"num_envs": 64, "agent_variant": "hiutil"}

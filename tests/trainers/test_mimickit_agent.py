@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.trainers.mimickit.checkout import adapted_agent, check_value, ladder_end, steps_per_iter
+from tuner.trainers.mimickit import adapted_agent, check_value, ladder_end, steps_per_iter
 
 AGENTS = Path(__file__).parents[1] / "data" / "mimickit" / "data" / "agents"
 SEPARATE = (AGENTS / "separate_agent.yaml").read_text()

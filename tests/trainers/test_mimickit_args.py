@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.mimickit.checkout import arguments_of_file
+from tuner.trainers.mimickit import arguments_of_file
 
 WORDS = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=6)
 VALUES = WORDS.filter(lambda word: not word.startswith("#") and (not word.startswith("--") or word == "--"))

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests_mimickit import write_checkout
 
-from tuner.trainers.mimickit.mimickit_trainer import DRIVER
+from tuner.trainers.mimickit import DRIVER
 
 
 class Session:

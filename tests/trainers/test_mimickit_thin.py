@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.trainers.mimickit.driver import LARGEST_FACTOR, LEAST_S, LEAST_SHARE_OF_REST, MOST_SHARE, Thinning
+from tuner.trainers.mimickit_driver import LARGEST_FACTOR, LEAST_S, LEAST_SHARE_OF_REST, MOST_SHARE, Thinning
 
 
 class Training:

@@ -10,8 +10,8 @@ from tests_cli import run_in
 from tuner.errors import TrainerError
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import check_trainer
 from tuner.trainers.registry import open_trainer
-from tuner.trainers.trainer_check import check_trainer
 
 EXAMPLE = Path(__file__).parents[2] / "examples/own_trainer"
 

@@ -4,13 +4,12 @@ import pytest
 
 from tuner.errors import TrainerError
 from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.probe_plan import LinePatterns, OutputLine
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine
 from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import make_slot
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.presets import PRESETS
-from tuner.trainers.trainer_check import make_slot
+from tuner.trainers.command_options import PRESETS
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = {

@@ -14,11 +14,11 @@ from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Method
 if TYPE_CHECKING:
     import torch
 
-    from tuner.trainers.reference import learning, methods, team_ranks, world
+    from tuner.trainers.reference import learning, team_ranks, world
 else:
     torch = Later("torch")
     room = "tuner.trainers.reference"
-    methods, team_ranks = Later(f"{room}.methods"), Later(f"{room}.team_ranks")
+    team_ranks = Later(f"{room}.team_ranks")
     learning, world = Later(f"{room}.learning"), Later(f"{room}.world")
 
 pytestmark = pytest.mark.early
@@ -56,7 +56,7 @@ def stream(num_envs: int, rank: int = 0, num_workers: int = 0) -> world.ClipStre
     )
 
 
-def alone(loss: methods.NetworkLoss) -> torch.nn.Module:
+def alone(loss: learning.NetworkLoss) -> torch.nn.Module:
     return loss
 
 
@@ -140,13 +140,14 @@ def test_returns_of_right_values_are_those_values() -> None:
 
 def test_the_clipped_loss_gains_nothing_beyond_the_clip() -> None:
     advantage = torch.tensor([1.0])
-    assert methods.clipped_loss(torch.tensor([5.0]), advantage) == methods.clipped_loss(torch.tensor([1.2]), advantage)
-    assert methods.clipped_loss(torch.tensor([5.0]), -advantage) > methods.clipped_loss(torch.tensor([1.2]), -advantage)
+    large, clipped = torch.tensor([5.0]), torch.tensor([1.2])
+    assert learning.clipped_loss(large, advantage) == learning.clipped_loss(clipped, advantage)
+    assert learning.clipped_loss(large, -advantage) > learning.clipped_loss(clipped, -advantage)
 
 
 @pytest.mark.parametrize("name", ["Discriminator", "DifferenceDiscriminator"])
 def test_a_discriminator_learns_to_distinguish_two_kinds(name: str) -> None:
-    kind: type[methods.Discriminator] = getattr(methods, name)
+    kind: type[learning.Discriminator] = getattr(learning, name)
     discriminator = kind(SMALL)
     fake = torch.randn(128, kind.inputs)
     real = torch.randn(128, kind.inputs) + 0.5
@@ -161,32 +162,32 @@ def test_a_discriminator_learns_to_distinguish_two_kinds(name: str) -> None:
 def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
     env = world.TrackingEnv(cpu())
     env.follow(torch.zeros(3, frames(), 2 * world.JOINTS))
-    fake, real = methods.DifferenceDiscriminator(SMALL).examples(env.step(torch.zeros(3, world.JOINTS)))
+    fake, real = learning.DifferenceDiscriminator(SMALL).examples(env.step(torch.zeros(3, world.JOINTS)))
     assert torch.equal(fake, real)
 
 
 @pytest.mark.parametrize("method", ["add", "amp", "deepmimic"])
 def test_one_iteration_of_every_method(method: Method) -> None:
-    networks = methods.Networks(method, SMALL)
+    networks = learning.Networks(method, SMALL)
     env = world.TrackingEnv(cpu())
     samples = learning.collect(env, networks.policy, networks.discriminator, stream(8).take())
     assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
     assert {column.dtype for column in samples.values()} == {torch.float32}
-    losses: list[methods.NetworkLoss] = [methods.PolicyLoss(networks.policy)]
+    losses: list[learning.NetworkLoss] = [learning.PolicyLoss(networks.policy)]
     if networks.discriminator is not None:
         losses.append(networks.discriminator)
     assert len(losses) == (1 if method == "deepmimic" else 2)
     before = torch.nn.utils.parameters_to_vector(networks.parameters())
     for loss in losses:
-        assert methods.Learner(loss, epochs=1, minibatch=100, wrap=alone).update(samples).isfinite()
+        assert learning.Learner(loss, epochs=1, minibatch=100, wrap=alone).update(samples).isfinite()
     after = torch.nn.utils.parameters_to_vector(networks.parameters())
     assert (before != after).float().mean() > 0.5
 
 
 @pytest.mark.minutes
 def test_the_policy_learns_to_track() -> None:
-    networks = methods.Networks("deepmimic", SMALL)
-    learner = methods.Learner(methods.PolicyLoss(networks.policy), epochs=3, minibatch=128, wrap=alone)
+    networks = learning.Networks("deepmimic", SMALL)
+    learner = learning.Learner(learning.PolicyLoss(networks.policy), epochs=3, minibatch=128, wrap=alone)
     env, clips = world.TrackingEnv(cpu()), stream(64)
 
     def iteration() -> torch.Tensor:

@@ -19,9 +19,9 @@ from tuner.probe.process import reserved_port
 from tuner.study.cases import Case
 from tuner.study.space import Config
 from tuner.study.spec import TrainerSpec
+from tuner.trainers.base import make_slot
 from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
-from tuner.trainers.trainer_check import make_slot
 
 pytestmark = pytest.mark.early
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.study.variables import expanded
+from tuner.study.shell import expanded
 from tuner.trainers.template import fill, flags, placeholders
 
 

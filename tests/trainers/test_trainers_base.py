@@ -5,10 +5,9 @@ import pytest
 from tuner.errors import TrainerError
 from tuner.study.cases import Case
 from tuner.study.spec import TrainerSpec
-from tuner.trainers.base import LadderEnd
-from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
+from tuner.trainers.base import LadderEnd, check_trainer
+from tuner.trainers.mimickit import MimicKitTrainer
 from tuner.trainers.registry import TRAINERS, declined_parameters, open_trainer
-from tuner.trainers.trainer_check import check_trainer
 
 SPECS = {
     "mimickit": TrainerSpec(name="mimickit", root=str(Path(__file__).parents[1] / "data" / "mimickit")),

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tuner.study.command_words import split_variables
 from tuner.tools.checkup.command_check import imported_modules
-from tuner.trainers.typed_command import split_variables, syntax_tree
+from tuner.trainers.typed_command import syntax_tree
 
 
 def test_variables_before_the_program_are_no_words() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe import Quantity
-from tuner.tools.verifying.slowdown import FALSE_ALARM, Slowdown, scatter
+from tuner.tools.verifying import FALSE_ALARM, Slowdown, scatter
 
 SHARES = st.floats(0.0, 0.02)
 

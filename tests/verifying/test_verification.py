@@ -11,22 +11,13 @@ from tests_loop import CASE, DEVICES, Quiet, bench, failed, measured, opened, sp
 from tests_replays import FakeClock
 
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Next, Stop
+from tuner.probe.probe_plan import Next, ProbePlan, Stop
 from tuner.probe.result import DeviceSummary, FailureKind, ProbeResult
 from tuner.running.events import CaseStarted, ProbeEnded
 from tuner.running.job import Budget, Job
 from tuner.running.loop import optimize
 from tuner.store.database import Database
-from tuner.tools.verifying.verification import (
-    Findings,
-    Outcome,
-    Verification,
-    changed_settings,
-    introduction,
-    report,
-    subjects,
-)
+from tuner.tools.verifying import Findings, Outcome, Verification, changed_settings, introduction, report, subjects
 
 SPEEDS = {0: 100.0, 1: 150.0, 2: 200.0}
 """Workers → samples/s."""

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tests_cli import study_file
 from tests_devices import FakeGpu, FakeNvml
 
-from tuner.cli import worker
+from tuner.cli import optimize
+from tuner.cli.optimize import devices_of_workers
+from tuner.devices.drivers import Nvml
 from tuner.devices.found import open_devices
-from tuner.devices.nvml import Nvml
 from tuner.errors import StudyError
 from tuner.running.workers import device_groups
 
@@ -45,9 +46,9 @@ def test_each_worker_gets_as_many_cards_as_the_study_wants(
     groups: list[str],
 ) -> None:
     cards = Nvml(FakeNvml(*(FakeGpu(uuid=f"GPU-{card}") for card in range(4))))
-    monkeypatch.setattr(worker, "open_devices", lambda asked: open_devices(asked, lambda: cards, list))
+    monkeypatch.setattr(optimize, "open_devices", lambda asked: open_devices(asked, lambda: cards, list))
     study = str(study_file(tmp_path, devices=devices))
-    assert worker.devices_of_workers(study, "auto", replay=None, **asked) == groups
+    assert devices_of_workers(study, "auto", replay=None, **asked) == groups
 
 
 def test_only_the_cards_of_the_study_are_divided() -> None:

@@ -13,9 +13,8 @@ from tuner.devices.cpu import usable_cores
 from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.probe import number_of
-from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record
+from tuner.tools.diagnosis import diagnosing
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
 from tuner.tools.diagnosis.study_times import GUESS, Setup, as_fact
 
 Name = Annotated[
@@ -58,26 +57,26 @@ def diagnose(
     given = locals()  # option → value; `OPTIONS` has the same names
     console = options.open_console(stderr=as_json)
     name, url = _named_study(console, study, study_name, storage, runs)
-    setup = Setup(**{field: as_fact(given[field], option) for field, option in OPTIONS.items()})
+    setup = Setup(**{field: as_fact(given[field], option) for field, option in diagnosing.OPTIONS.items()})
     if "://" not in url and Path(url).is_file():
-        diagnosis = diagnose_journal(Path(url), name, setup)
+        diagnosis = diagnosing.diagnose_journal(Path(url), name, setup)
     else:
         engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
         diagnosis = diagnosed(engine, name, setup)
     if diagnosis.facts.setup.cores is None:
-        diagnosis = diagnose_record(diagnosis.facts, Setup(cores=as_fact(usable_cores(), GUESS)))
+        diagnosis = diagnosing.diagnose_record(diagnosis.facts, Setup(cores=as_fact(usable_cores(), GUESS)))
     facts = diagnosis.facts
     if as_json:
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
-        options.print_document({**document, "causes": diagnosis.causes, "unknown": unknown(facts)})
+        options.print_document({**document, "causes": diagnosis.causes, "unknown": diagnosing.open_questions(facts)})
         return
     console.print(f"study {facts.study}: {number_of(len(facts.trials), 'ended trial')}")
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for label, fact, source in rows(facts):
-        who = source.removeprefix(DATABASE).lstrip("; ")
+    for label, fact, source in diagnosing.rows(facts):
+        who = source.removeprefix(diagnosing.DATABASE).lstrip("; ")
         table.add_row(f"  {label}", f"{fact} ({who})" if who else fact)
     console.print(table)
-    for line in sentences(diagnosis):
+    for line in diagnosing.sentences(diagnosis):
         console.print(line)
 
 

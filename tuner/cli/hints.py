@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
-from tuner.export import Topic
+from tuner.export import CaseSummary, Topic, findings, findings_beside_table, merged_lines, remedy, session_note, unit
 from tuner.probe import number_of, other_tuners
 from tuner.records.urls import STUDY_FILE, shown
 from tuner.running.events import CaseOutcome, Ending
@@ -33,7 +32,7 @@ from tuner.study import (
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
-    from tuner.running.workbench import Workbench
+    from tuner.running.job import Workbench
 
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str, workers: int = 1) -> None:
@@ -41,7 +40,7 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for line in (*fallback_lines(bench.spec, bench.requested_study), *key_warnings(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    values = " and ".join(map(export.unit, bench.spec.objectives))
+    values = " and ".join(map(unit, bench.spec.objectives))
     about = f"{number_of(len(cases), 'case')}, trainer {bench.trainer.name}; a trial's value is {values}"
     console.print(f"study {bench.spec.name}: {about}")
     memory_mib = bench.spec.environment.memory_mib
@@ -65,10 +64,10 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
         console.print(f"overrides: no case matches {glob!r}")
     reasons = [item for case in cases for item in not_searched(bench.spec_for(case), bench.trainer).items()]
-    for line in export.merged_lines(reasons):
+    for line in merged_lines(reasons):
         console.print(f"not searched: {line}")
     faults = [(case.name, f"cannot run: {case.fault}") for case in cases if case.fault]
-    for line in (*cut_ladders(bench, cases), *export.merged_lines(faults)):
+    for line in (*cut_ladders(bench, cases), *merged_lines(faults)):
         console.print(line)
 
 
@@ -78,7 +77,7 @@ def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
     Cases with the same reason share a line.
     """
     ends = ((case.name, bench.ladder_end_for(case)) for case in cases)
-    return export.merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
+    return merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
 def what_to_repair(outcome: CaseOutcome) -> str | None:
@@ -90,12 +89,12 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
     cause = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
     if outcome.failure.rule == "trainer":  # the trainer refused before any launch, and its text says what to fix
         return cause
-    return f"{cause}; {export.remedy(outcome.failure.kind, outcome.case.name)}"
+    return f"{cause}; {remedy(outcome.failure.kind, outcome.case.name)}"
 
 
-def notes_beside_table(rows: Iterable[export.CaseSummary]) -> list[tuple[str, str]]:
+def notes_beside_table(rows: Iterable[CaseSummary]) -> list[tuple[str, str]]:
     """Return what a table of cases does not show: pairs of a case's name and a text."""
-    return [(row.case, str(finding)) for row in rows for finding in export.beside_table(row)]
+    return [(row.case, str(finding)) for row in rows for finding in findings_beside_table(row)]
 
 
 def lines_by_case(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -108,28 +107,28 @@ def lines_by_case(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
     for case, pairs in grouped(texts, itemgetter(0)).items():
         own = [f"  {text}" for _, text in pairs if len(cases_of[text]) == 1]
         yield from [f"{case}:", *own] if own else []
-    yield from export.merged_lines(pair for pair in texts if len(cases_of[pair[1]]) > 1)
+    yield from merged_lines(pair for pair in texts if len(cases_of[pair[1]]) > 1)
 
 
-def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.CaseSummary]) -> Iterator[str]:
+def lines_at_end(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield the lines below the table at a search's end: why cases have no best, the bound of a single case, one doubt.
 
     The doubt is the most important reason why a result may be wrong or not the best possible; see `Topic`.
     """
-    yield from export.merged_lines((row.case, text) for row in rows if (text := export.session_note(row)))
-    known = [(row, finding) for row in rows for finding in export.findings(row)]
+    yield from merged_lines((row.case, text) for row in rows if (text := session_note(row)))
+    known = [(row, finding) for row in rows for finding in findings(row)]
     results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.has_none_eligible]
-    yield from export.merged_lines((case, str(finding)) for case, finding in results)
+    yield from merged_lines((case, str(finding)) for case, finding in results)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"{rows[0].case} is {rows[0].bound}"
     doubts: list[str] = []  # the largest first
     for topic in (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT):
-        doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is topic)
+        doubts += merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is topic)
     if doubt := next(chain(doubts, largest_values(bench, cases, rows)), None):
         yield doubt
 
 
-def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
+def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
     """Yield a line for each case whose best has the largest value of a parameter: a larger value may be better.
 
     A ladder that ends where the trainer does is left out.
@@ -151,7 +150,7 @@ def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[exp
             yield f"{case.name}: the best has the largest {values}; {instead}"
 
 
-def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
+def command_for_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
     """Return a line with the `tuner optimize` command that searches larger values than the best of a typed command has.
 
     It names each parameter of which the best has the largest searched value, a size that may be doubled. A rule of the
@@ -176,17 +175,17 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
     return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
 
 
-def heading_of_command(row: export.CaseSummary) -> str:
+def heading_of_command(row: CaseSummary) -> str:
     """Return the line above the command line of the best: to copy it, or to try it where it may be no faster."""
     may_be_none = row.gain is not None and (row.gain.is_within_error or row.gain.may_be_slower_later)
     is_doubtful = may_be_none or _is_gain_over_default_unknown(row)
     return "the command line to try; it may be no faster:" if is_doubtful else "the command line to copy:"
 
 
-def _is_gain_over_default_unknown(row: export.CaseSummary) -> bool:
+def _is_gain_over_default_unknown(row: CaseSummary) -> bool:
     """Return whether the best is another config than the default, and it is unknown whether it is faster."""
     is_unknown = row.gain is None and row.least_gain is None
-    return bool(row.best and row.default and row.best.config != row.default.config and is_unknown)
+    return bool(row.best and row.default) and not row.is_default_best and is_unknown
 
 
 def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
@@ -227,7 +226,7 @@ def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
     return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
-def script_of_best(
+def line_about_script(
     study: str, *, devices: str | None, storage: str | None, runs: Path, requested: str | None = None
 ) -> str:
     """Return a line that says which command prints the best config of a study.

@@ -24,15 +24,23 @@ from tuner.cli import ended_by_ctrl_c
 from tuner.errors import StudyError, TunerError
 
 _HOMES = {
-    "try": "attempt:attempt",
-    "failed": "soak:failed",
-    "export": "status:export",
-    "recover": "record:recover",
+    "init": "setup:init",
+    "try": "setup:attempt",
+    "doctor": "setup:doctor",
+    "failed": "special_runs:failed",
+    "status": "show:status",
+    "export": "show:export",
+    "recover": "special_runs:recover",
     "compare": "scale:compare",
     "decide": "scale:decide",
+    "record": "special_runs:record",
+    "soak": "special_runs:soak",
+    "race": "special_runs:race",
+    "verify": "special_runs:verify",
     "dashboard": "report:dashboard",
-    "cases": "status:cases",
-    "schema": "status:schema",
+    "worker": "optimize:worker",
+    "cases": "show:cases",
+    "schema": "show:schema",
 }
 """The homes of commands that are not `NAME:NAME`: a file of this folder, and a function in it."""
 _GROUPS = {
@@ -52,15 +60,6 @@ _PANELS = {
     "Results": ("storage", "runs", "quiet", "as_json", "out"),
 }
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
-_PRESET = "the libraries that the script imports name its preset; `progress: sb3` in a study file names another"
-_REMOVED = {
-    ("init", "--preset"): _PRESET,
-    ("optimize", "--preset"): _PRESET,
-    ("record", "--out"): "the tables lie in runs/STUDY/tables",
-    ("report", "--format"): "a report is one page of HTML, which needs no option",
-    ("report", "--out"): "the report is runs/STUDY/report.html",
-}
-"""A command and its option that is gone → what stands in its place."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "verify", "race")
 """The commands about the results of a study; without a --study, they take the only study that has results."""
 _OF_COMMANDS = ("optimize", "init", "doctor")
@@ -130,19 +129,12 @@ class Deferred(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return typer's context of the imported command, with the options of the line read.
 
-        Raises StudyError where the name of a study stands in place of the training command, and for an option that is
-        gone.
+        Raises StudyError where the name of a study stands in place of the training command.
         """
         if self.name in _OF_COMMANDS and args and _is_study(args[0]):
             instead = shlex.join(["tuner", "optimize" if self.name == "init" else self.name, "--study", *args])
             raise StudyError(f"{args[0]} is the name of a study, and no program: `{instead}`")
-        try:
-            return self.command.make_context(info_name, args, parent=parent, **extra)
-        except Exception as error:  # typer's own error has a name for the option, but no public class
-            option = getattr(error, "option_name", None)
-            if instead := _REMOVED.get((str(self.name), str(option))):
-                raise StudyError(f"{option} is gone: {instead}") from error
-            raise
+        return self.command.make_context(info_name, args, parent=parent, **extra)
 
 
 @cache

@@ -21,15 +21,15 @@ from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.urls import DATABASE, database_url
-from tuner.running.event_lines import auto_to_come
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.resource_model import foresee
+from tuner.running.events import auto_to_come
+from tuner.running.job import Workbench, chosen_cases, open_workbench
+from tuner.search.resource_model import expected_resources
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, key_warnings, literal_word, shell_join, with_references
-from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
+from tuner.study.command_words import split_variables
+from tuner.tools.prediction import LARGEST_SHARE, LEAST_SHARE, predicted_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.registry import check_program
-from tuner.trainers.typed_command import split_variables
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
@@ -166,13 +166,15 @@ def _open_bench(study: str, devices: str | None, launcher: str, storage: str | N
     return with_stored_rungs(bench, database_url(storage, bench.folder)) if has_begun else bench
 
 
-def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
-    """Yield the best config of each case that has one. For a Pareto front, yield its trial `member`, or the first.
+def _best_plans(
+    bench: Workbench, cases: Sequence[Case], storage: str | None, trial_number: int | None
+) -> Iterator[_Planned]:
+    """Yield the best config of each case that has one; of a Pareto front its trial `trial_number`, or the first one.
 
     Raises StoreError when no case has a best config, and StudyError when the front has no such trial.
     """
-    if member is not None and len(cases) > 1:
-        raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
+    if trial_number is not None and len(cases) > 1:
+        raise StudyError(f"--trial {trial_number} is a trial of one case; name the case with --cases")
     reader = export.StudyReader(export.connect(database_url(storage, bench.folder)), bench.spec.name)
     views = {view.name: view for view in reader.cases if view.best}
     without_best = [case.name for case in cases if case.name not in views]
@@ -184,7 +186,7 @@ def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, me
         view = views.get(case.name)
         if view is None or view.best is None:
             continue
-        chosen = _member_of_front(case, view.front or [view.best], member)  # no front: a study of one objective
+        chosen = _member_of_front(case, view.front or [view.best], trial_number)  # no front: a study of one objective
         remarks = [*_front_lines(view, chosen), *_origin_lines(bench, case, view, chosen)]
         folder = best_folder(case.name, chosen.trial if view.front else None)
         measured_with = chosen.trials[-1].probe.host.get("cores", "")
@@ -206,7 +208,7 @@ def _predictions(bench: Workbench, case: Case, config: Config, storage: str | No
     view = None
     if export.has_study(url, name):
         view = export.StudyReader(export.connect(url), name).case(case.name)
-    (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
+    (expected,) = expected_resources(bench.space_for(case), view.trials if view else (), [config])
     share, speed = expected.memory_share, expected.samples_per_s  # each is None without enough probes
     if share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
@@ -223,7 +225,7 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory_mib = foretold_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
+            memory_mib = predicted_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return
@@ -253,11 +255,11 @@ def _measured_values(view: export.CaseView, member: Standing) -> str:
     return f"trial #{member.trial}: {values}{mean_of}"
 
 
-def _origin_lines(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:
+def _origin_lines(bench: Workbench, case: Case, view: export.CaseView, best: Standing) -> Iterator[str]:
     """Yield where a best config comes from: its trial, values and gain, and what is different from a launch here."""
     row = export.summary(view)
-    gained = export.gain_text(row) if row.gain and row.best and row.best.trial == member.trial else ""
-    yield _measured_values(view, member) + (f"; the gain: {gained}" if gained else "")
+    gained = export.gain_text(row) if row.gain and row.best and row.best.trial == best.trial else ""
+    yield _measured_values(view, best) + (f"; the gain: {gained}" if gained else "")
     for finding in export.findings(row):
         if finding.topic in {export.Topic.CHOICE, export.Topic.DOUBT}:
             yield str(finding)
@@ -268,16 +270,16 @@ def _origin_lines(bench: Workbench, case: Case, view: export.CaseView, member: S
             yield f"measured on {number_of(len(measured_on), 'device')}, and a job has {len(present)}"
     elif measured_on != present:
         yield f"measured on {', '.join(measured_on)}, launched here on {', '.join(present)}"
-    elif not _is_launch_unchanged(bench, case, member):
+    elif not _is_launch_unchanged(bench, case, best):
         yield "command, environment or files have changed since this config was measured"
 
 
-def _is_launch_unchanged(bench: Workbench, case: Case, member: Standing) -> bool:
+def _is_launch_unchanged(bench: Workbench, case: Case, measured_config: Standing) -> bool:
     """Return whether a config would be launched now as it was when it was measured; True where that is unknown.
 
     Command, variables and files are compared by the digest of the plan, which each trial stores.
     """
-    trial = member.trials[-1]
+    trial = measured_config.trials[-1]
     slot = _slot(bench, case, trial.config, f"plans/{case.name}")
     make_plan = bench.trainer.warm_plan if trial.warm else bench.trainer.plan
     plan = make_plan(case, trial.config, slot)

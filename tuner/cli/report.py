@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli import options
 from tuner.cli.hints import command_of_best
-from tuner.cli.status import selected_cases
+from tuner.cli.options import RUNS, Runs, Storage, Study, open_console, open_shown, print_written
+from tuner.cli.show import selected_cases
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import ConfigRefusedError, TunerError
 from tuner.export import CaseView, StudyReader, connect, relative_to_cwd, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.running.job import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, StudySpec, literal_line
 from tuner.trainers.command import CommandTrainer
 
@@ -25,18 +25,18 @@ Port = Annotated[int, typer.Option(min=1, max=65535, help="On this machine's loo
 
 
 def report(
-    study: options.Study,
+    study: Study,
     served: Serve = False,
     port: Port = 8080,
-    storage: options.Storage = None,
-    runs: options.Runs = options.RUNS,
+    storage: Storage = None,
+    runs: Runs = RUNS,
 ) -> None:
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost.
 
     Example: tuner report --study train --serve
     """
-    console = options.open_console()
-    spec, folder, url = options.open_shown(console, study, storage, runs)
+    console = open_console()
+    spec, folder, url = open_shown(console, study, storage, runs)
     commands_of = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]
@@ -54,7 +54,7 @@ def report(
         console.print(f"report of {spec.name}: {address} (Ctrl-C ends it); only this machine can reach it")
         serve_forever(live_page(lambda: StudyReader(connect(url), spec.name), page), port)
     path = write_report(url, spec.name, folder, trainable=names, commands_of=commands_of)
-    options.print_written(console, [path])
+    print_written(console, [path])
 
 
 TrainingCommands = Callable[[StudyFacts], Mapping[str, str]]
@@ -87,7 +87,7 @@ def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
     if best is None or bench.spec.slurm.nodes > 1 or not isinstance(trainer, CommandTrainer):
         return None
     try:
-        has_copies = bool(trainer.copies(best.config, len(bench.devices)))
+        has_copies = bool(trainer.changed_files(best.config, len(bench.devices)))
         return None if has_copies else typed_line(bench, Case(name=view.name), best.config, best_folder(view.name))
     except ConfigRefusedError:  # a value cannot be computed for the devices that are here, which are others
         return None
@@ -154,15 +154,13 @@ def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
     return f"report: {relative_to_cwd(report)}; beside it {names}" if report else f"{folder}: {names}"
 
 
-def dashboard(
-    study: options.Study, storage: options.Storage = None, port: Port = 8080, runs: options.Runs = options.RUNS
-) -> None:
+def dashboard(study: Study, storage: Storage = None, port: Port = 8080, runs: Runs = RUNS) -> None:
     """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.
 
     Example: tuner dashboard --study train
     """
-    console = options.open_console()
-    spec, _, url = options.open_shown(console, study, storage, runs)
+    console = open_console()
+    spec, _, url = open_shown(console, study, storage, runs)
     _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
     address = (
         f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); every user of this machine can read "

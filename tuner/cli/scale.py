@@ -15,21 +15,21 @@ from rich.table import Table
 
 from tuner import __version__
 from tuner.cli import options
-from tuner.cli.case_tables import print_tables
 from tuner.cli.options import number_option
+from tuner.cli.screen import print_tables
 from tuner.cli.slurm import resources, submit
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, of_known
+from tuner.running.job import chosen_cases, open_workbench
 from tuner.running.prober import prober_on
-from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
-from tuner.tools.scaling import campaign, comparing, scaling_table
+from tuner.tools.scaling import campaign, comparing
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
-from tuner.tools.scaling.results import Measurement, Results, read
-from tuner.tools.scaling.switching import Move, advice, printed_step_s
+from tuner.tools.scaling.comparing import Move, advice, printed_step_s
+from tuner.tools.scaling.results import Measurement, Results, ScalingRow, link_table, rate, read, table
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
@@ -51,14 +51,14 @@ def show_run(console: Console, measurements: Sequence[Measurement]) -> None:
     """Print a line for each measurement of a run: the workload, its GPUs, and its samples per second or failure."""
     for measured in measurements:
         gpus = f"{','.join(map(str, measured.gpus))}{comparing.over_route(measured.route)}"
-        speed = f"{comparing.number(scaling_table.rate(measured))} samples/s"
+        speed = f"{comparing.number(rate(measured))} samples/s"
         outcome = f"{measured.failure}: {measured.detail}" if measured.failure else speed
         console.print(f"  {comparing.workload_of(measured)} {measured.mode} on {gpus}: {outcome}")
 
 
 def show_scaling(console: Console, results: Results) -> None:
     """Print the scaling tables of each workload, the links, and what they mean."""
-    rows = scaling_table.table(results)
+    rows = table(results)
     if not rows:
         return
     console.print(SHORT_NUMBERS)
@@ -71,7 +71,7 @@ def show_scaling(console: Console, results: Results) -> None:
         if with_losses := [row for row in of_subject if row.losses]:
             tables.append(_losses(with_losses))
         print_tables(console, *tables)
-    if links := scaling_table.link_table(results):
+    if links := link_table(results):
         shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
         for link in links:
             cells = (f"{link.size_bytes:,} bytes", str(link.gpus), link.route, comparing.number(link.time_us))
@@ -97,12 +97,12 @@ _ROW_HEADS = ("size", "scaling", "GPUs", "route")
 """The headings of the first columns, which say what a row has measured."""
 
 
-def _row_cells(row: scaling_table.ScalingRow) -> tuple[str, ...]:
+def _row_cells(row: ScalingRow) -> tuple[str, ...]:
     """Return the cells below `_ROW_HEADS`."""
     return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
 
 
-def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
+def _speeds(rows: Iterable[ScalingRow]) -> Table:
     """Return a table of samples per second, speed-up and efficiency."""
     shown = Table(*_ROW_HEADS, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
     for row in rows:
@@ -113,7 +113,7 @@ def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     return shown
 
 
-def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
+def _steps(rows: Iterable[ScalingRow]) -> Table:
     """Return a table of the time of a step, and of how busy and how full the devices were."""
     shown = Table(*_ROW_HEADS, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
@@ -128,7 +128,7 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     return shown
 
 
-def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
+def _losses(rows: Iterable[ScalingRow]) -> Table:
     """Return a table of where the time of a step is lost."""
     shown = Table(*_ROW_HEADS, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:

@@ -23,7 +23,7 @@ from tuner.export import prepare_study
 from tuner.nodes.source import ask_slurm
 from tuner.probe import MINUTE_S, Device, DeviceSource, number_of
 from tuner.records.urls import checked_url, database_url, shown
-from tuner.running.workbench import Workbench, open_workbench
+from tuner.running.job import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec, check_devices
 

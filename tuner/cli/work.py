@@ -17,17 +17,16 @@ from rich.console import Console
 from tuner.cli.hints import introduction, what_to_repair
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
-from tuner.cli.status import open_reader
+from tuner.cli.show import open_reader
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, CaseView, StudyReader, connect, prepare_study
 from tuner.probe import LineSplitter, Prober
 from tuner.records.urls import checked_url, database_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
-from tuner.running.job import Job, open_job
+from tuner.running.job import Job, Workbench, chosen_cases, open_job, open_workbench
 from tuner.running.kept_file import keep_study_file
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.calibration import calibration_configs
+from tuner.search.strategies import calibration_configs
 from tuner.study import Case, Config, Parameter, Space, Value, literal_line, load, open_regular, value_text
 from tuner.trainers.registry import open_trainer
 
@@ -96,7 +95,8 @@ def searched_case(
 ) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
-    Raises StudyError as `one_case` does, with `work` in its message, and where the case was not searched yet.
+    Raises StudyError where `cases` name several cases, as the command's `work` is about one, and where the case was not
+    searched yet.
     """
     bench = open_workbench(study, devices=devices, runs=runs)
     case, url = one_case(bench, cases, work), database_url(storage, bench.folder)
@@ -105,6 +105,16 @@ def searched_case(
         search = literal_line(["tuner", "optimize", "--study", study, "--cases", case.name])
         raise StudyError(f"{case.name} has no search yet: run `{search}`")
     return SearchedCase(bench, case, url, view)
+
+
+def need_same_devices(bench: Workbench, view: CaseView) -> None:
+    """Raise StudyError where a case was measured on other devices than the bench has, by model or number."""
+    stored, here = [name.partition(" ")[2] for name in view.record.devices], [device.model for device in bench.devices]
+    if stored and stored != here:
+        raise StudyError(
+            f"{view.name} was measured on {', '.join(stored)}, so speeds on {', '.join(here)} do not compare; name "
+            "such devices with --devices, or search anew in a study with another name"
+        )
 
 
 Settings = Annotated[
@@ -195,7 +205,7 @@ EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def at_work(
+def job_on_console(
     console: Console,
     bench: Workbench,
     cases: Sequence[Case],
@@ -254,7 +264,7 @@ def at_work(
         raise
 
 
-def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
+def exit_by_outcomes(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
     """End the command with the exit code that its outcomes call for; return where that is 0.
 
     It is 130 after Ctrl-C, 2 where a case stopped early, and 1 for a search without a best config in any of its cases.

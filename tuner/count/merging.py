@@ -25,7 +25,7 @@ class Merger:
     """Follows the processes of a training."""
 
     def __init__(self) -> None:
-        """Begin without records."""
+        """Merge the counts of a training's processes into one."""
         self.processes: dict[str, ProcessCounts] = {}
         """The name of a process → its records."""
         self._marked = 0.0
@@ -169,6 +169,7 @@ class Merger:
         # ranks that share their samples have parts of the model; a single rank may have shards of it
         is_split = len(group) > 1 or bool(start.get("is_split"))
         losses = () if precision.get("scaled") else _losses(self._groups)  # a scaler multiplies the losses
+        inputs = self._inputs_of_step(samples_of_step)
         return Signature(
             samples_per_step=samples_of_step.usual,
             samples_error=samples_of_step.error,
@@ -185,7 +186,24 @@ class Merger:
             copies=lead.points[-1].get("loader.copies") if lead.is_fed else None,
             losses=tuple(takewhile(isfinite, losses)),
             diverges=not all(map(isfinite, losses)),
+            seed=start.get("seed"),
+            labels=tuple(lead.points[-1].get("loader.labels", ())) if lead.is_fed else (),
+            elements_per_step=inputs and inputs.usual,
+            elements_error=inputs.error if inputs else 0.0,
         )
+
+    def _inputs_of_step(self, samples_of_step: "_Growth") -> "_Growth | None":
+        """Return how many numbers, such as tokens, the inputs of a step have; None where its samples tell its size.
+
+        They do not where samples are gathered up to a number of tokens: their number varies, or a pass has a single row
+        of varying length, into which all samples were joined.
+        """
+        first, last = _first_points(self._leads[0])[0], _first_points(self._leads[0])[-1]
+        rows, forwards = (last[name] - first[name] for name in ("rows", "forwards"))
+        is_joined = rows == forwards and "?" in last.get("form", "")
+        if not samples_of_step.error and not is_joined:
+            return None
+        return _usual_growth(_totals_of_first_steps(self._leads, "elements"))
 
     def _samples_of_batch_norm(self, start: Mapping[str, Any]) -> float | None:
         """Return the number of samples over which a batch norm takes its means; None without a batch norm.
@@ -259,7 +277,7 @@ class _Growth(NamedTuple):
 
 
 def _usual_growth(totals: Sequence[tuple[int, float]]) -> _Growth:
-    """Return the most frequent growth of a total in a step, or its mean growth if no growth is that of most steps.
+    """Return the most frequent growth of a total in a step, or its mean growth if less than two thirds of them have it.
 
     For `[(3, 0), (4, 32), (5, 64), (6, 72)]` this is 32. The most frequent growth counts, because an epoch's last batch
     may be smaller, and a step may take a batch that was fetched early.
@@ -273,7 +291,7 @@ def _usual_growth(totals: Sequence[tuple[int, float]]) -> _Growth:
         steps_by_growth[round(growth / steps, 6)] += steps  # rounded, so that equal ones meet
     all_steps = steps_by_growth.total()
     usual, usual_steps = steps_by_growth.most_common(1)[0]
-    if 2 * usual_steps > all_steps:
+    if 3 * usual_steps >= 2 * all_steps:  # a share that a short pass with a smaller last batch has (chosen)
         return _Growth(usual, error=0.0)
     mean = sum(growth for _, growth in growths) / all_steps
     squares = sum((growth - mean * steps) ** 2 for steps, growth in growths)

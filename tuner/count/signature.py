@@ -49,6 +49,14 @@ class Signature:
     copies: int | None = None
     """How many workers of the loader give the same samples, so that a pass has each sample as often; None where it is
     not known, or not yet."""
+    seed: int | None = None
+    """The seed of torch's random numbers, such as initial weights: a random one where the script sets none."""
+    labels: tuple[int | None, ...] = ()
+    """The label that all samples of a batch have in common, for each of the first batches; None for one without it."""
+    elements_per_step: float | None = None
+    """The numbers in the inputs of a step, such as tokens; None where the samples of a step tell its size."""
+    elements_error: float = 0.0
+    """The standard error of `elements_per_step`."""
     diverges: bool = False
     """Whether a loss of the first steps is infinite, or not a number."""
 
@@ -128,25 +136,30 @@ def _differences_but_loss(baseline: Signature, changed: Signature) -> Iterator[D
 
 
 def _batch_difference(baseline: Signature, changed: Signature) -> Difference | None:
-    """Return the difference in the samples of a step, or else in those over which a batch norm takes its means.
+    """Return the difference in the size of a step: in its samples, those of a batch norm, or the numbers of its inputs.
 
-    None where both are equal or unknown. If batches vary, as where their tokens are alike, the means must differ by
-    more than their errors explain.
+    None where all are equal or unknown. If batches vary, as where their tokens are alike, the means must differ by more
+    than their errors explain.
     """
-    baseline_error, changed_error = (
-        training.samples_error / (training.samples_per_step or 1.0) for training in (baseline, changed)
-    )
-    for what, baseline_samples, changed_samples in (
-        ("", baseline.samples_per_step, changed.samples_per_step),
-        ("samples over which a batch norm takes its means", baseline.normed, changed.normed),
+    for (what, baseline_size, baseline_error), (_, changed_size, changed_error) in zip(
+        _sizes_of_step(baseline), _sizes_of_step(changed), strict=True
     ):
-        if not baseline_samples or not changed_samples:  # not known
+        if not baseline_size or not changed_size:  # not known
             continue
-        error = math.hypot(baseline_error * baseline_samples, changed_error * changed_samples)
+        error = math.hypot(baseline_error, changed_error)
         # chosen: 2 %, because an epoch's last batch may be smaller, or 4 standard errors
-        if abs(changed_samples - baseline_samples) > max(0.02 * baseline_samples, 4.0 * error):
-            return Difference(part="batch", baseline=f"{baseline_samples:g}", changed=f"{changed_samples:g}", what=what)
+        if abs(changed_size - baseline_size) > max(0.02 * baseline_size, 4.0 * error):
+            return Difference(part="batch", baseline=f"{baseline_size:g}", changed=f"{changed_size:g}", what=what)
     return None
+
+
+def _sizes_of_step(training: Signature) -> Iterator[tuple[str, float | None, float]]:
+    """Yield what may be compared of the size of a step: what it is, the size, and its standard error."""
+    yield "", training.samples_per_step, training.samples_error
+    # as uncertain as the samples of a step
+    normed_error = training.samples_error / (training.samples_per_step or 1.0) * (training.normed or 0.0)
+    yield "samples over which a batch norm takes its means", training.normed, normed_error
+    yield "numbers in the inputs of an optimizer step", training.elements_per_step, training.elements_error
 
 
 def _settings(training: Signature) -> str:
@@ -157,15 +170,23 @@ def _settings(training: Signature) -> str:
 
 
 def _loss_difference(baseline: Signature, changed: Signature) -> Difference | None:
-    """Return how the mean losses of the first steps differ; None if they hardly do, or if less than three are known."""
+    """Return how the mean losses of the first steps differ; None if they hardly do, or if less than three are known.
+
+    None, too, where the batches have common labels, and other ones: files with a class each, read in another order.
+    With another seed, the initial weights are others, and only a loss of the same sign may be another one.
+    """
     steps = min(len(baseline.losses), len(changed.losses))
-    if steps < 3:
+    have_other_labels = any(label != other for label, other in zip(baseline.labels, changed.labels, strict=False))
+    if steps < 3 or have_other_labels:
         return None
     baseline_losses, changed_losses = baseline.losses[:steps], changed.losses[:steps]
     standard_error = math.hypot(stdev(baseline_losses), stdev(changed_losses)) / math.sqrt(steps)  # of the difference
     baseline_mean, changed_mean = fmean(baseline_losses), fmean(changed_losses)
-    # chosen: 5 % for precision and order of sums, or 4 standard errors, as the seed may differ
-    if abs(changed_mean - baseline_mean) <= max(0.05 * abs(baseline_mean), 4.0 * standard_error):
+    has_other_seed = None not in (baseline.seed, changed.seed) and baseline.seed != changed.seed
+    # chosen: 5 % for precision and order of sums, or three times as large a loss of other weights; or 4 standard errors
+    tolerance = 2 / 3 * max(abs(baseline_mean), abs(changed_mean)) if has_other_seed else 0.05 * abs(baseline_mean)
+    have_other_signs = has_other_seed and baseline_mean * changed_mean <= 0.0
+    if have_other_signs or abs(changed_mean - baseline_mean) <= max(tolerance, 4.0 * standard_error):
         return None
     return Difference(part="loss", baseline=f"{baseline_mean:.4g}", changed=f"{changed_mean:.4g}")
 

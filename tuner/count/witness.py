@@ -4,10 +4,12 @@ A process writes a record, or point, after some steps of its optimizer: its coun
 train on the same samples, the first one counts, the lead. Pure.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from tuner.count.process_counts import BASE_STEP, ProcessCounts, count_in, growth_of_count
+from tuner.count.process_counts import BASE_STEP, FIRST_STEPS, ProcessCounts, count_in, growth_of_count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,9 +79,10 @@ def _loader_or_module(by_loader: float, by_module: float, batches: float, batch_
     """
     if not by_module:
         return LOADER
-    # a batch is a single sample, whose leading dimension the loader has counted
-    if batch_size == 1 and _agree(batches, by_module):
-        return Witness(name="loader and module", count="loader.batches", remark="a batch is one sample")
+    # the loader has counted another dimension of a single sample, or a part of the batch alone
+    if _agree(batches * (batch_size or 1), by_module):
+        size = "one sample" if batch_size <= 1 else f"{batch_size:g} samples, in parts"
+        return Witness(name="loader and module", count="rows", remark=f"a batch is {size}")
     # the data set's entries are whole batches
     times = by_module / by_loader
     if by_loader == batches and times > 1:
@@ -102,7 +105,11 @@ def _agree(count: float, other_count: float) -> bool:
 
 
 def contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
-    """Return in words why a chosen witness does not count the samples after all; None as long as nothing shows it."""
+    """Return in words why the chosen witness does not count the samples after all; None as long as nothing shows it.
+
+    `witness`: what was chosen to count the samples: the loader or the module. `leads`: of each group of ranks with the
+    same samples, the process that leads it.
+    """
     step = min(process.steps for process in leads)
     # whether a second optimizer trains another network
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
@@ -130,19 +137,42 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
         return growth_of_count(leads, name, step) / base if base else 0.0
 
     # before so many steps, a single exception is more than sometimes; 0 where forward passes are not recorded
-    if step >= BASE_STEP + 1 / SOMETIMES and 0 < ratio("forwards", "steps") < 1 - SOMETIMES:
-        return "some steps train without a call of the module, and no loader of torch tells their samples"
-    if is_apart and ratio("backwards", "steps") > 1 + SOMETIMES:
-        return "several networks are trained in turn, and no loader of torch tells the samples"
-    if ratio("joint_backwards", "backwards") >= USUALLY:  # those after several forward passes
-        return "the module runs several times for each loss, and no loader of torch tells the samples"
+    lacks_calls = step >= BASE_STEP + 1 / SOMETIMES and 0 < ratio("forwards", "steps") < 1 - SOMETIMES
     # steps that begin with the last tensor of the step before; if all do, this tensor holds all samples
     inputs_repeat_sometimes = SOMETIMES <= ratio("repeated_inputs", "steps") <= 1 - SOMETIMES
-    if ratio("repeated_forwards", "forwards") >= SOMETIMES or inputs_repeat_sometimes:  # in one step
-        return "the module takes the same samples several times, and no loader of torch tells how often"
-    if ratio("no_gradient_forwards", "steps") >= USUALLY:  # in training mode
-        return "the module also runs without gradients between the steps, so its samples may be used several times"
-    return None
+    writes = ratio("generations", "steps") >= SOMETIMES and growth_of_count(leads, "generations", step) > 1
+    reasons = (
+        (lacks_calls, "some steps train without a call of the module"),
+        (step >= FIRST_STEPS and _varies_alone(leads[0]), "the first dimension of the inputs alone varies"),
+        (is_apart and ratio("backwards", "steps") > 1 + SOMETIMES, "several networks are trained in turn"),
+        # backward passes that come after several forward passes
+        (ratio("joint_backwards", "backwards") >= USUALLY, "the module runs several times for each loss"),
+        (
+            ratio("repeated_forwards", "forwards") >= SOMETIMES
+            or inputs_repeat_sometimes,  # in one step, or in several
+            "the module takes the same samples several times",
+        ),
+        (
+            ratio("no_gradient_forwards", "steps") >= USUALLY or writes,  # in training mode, or in any
+            "the module also runs without gradients between the steps, as to make its samples",
+        ),
+    )
+    why = next((reason for holds, reason in reasons if holds), None)
+    return why and f"{why}, and no loader of torch tells the samples"
+
+
+def _varies_alone(lead: ProcessCounts) -> bool:
+    """Return whether the first dimension of the inputs varies from step to step, and no other one does.
+
+    It may be that of time, of the nodes of graphs, or of joined samples, and not that of the samples.
+    """
+    first_points = [point for point in lead.points if BASE_STEP <= point["steps"] <= FIRST_STEPS]
+    sizes = Counter(count_in(point, "rows") - count_in(before, "rows") for before, point in pairwise(first_points))
+    most_frequent = max(sizes.values(), default=0)
+    other_sizes = lead.points[-1].get("form", "").partition(" ")[0].split("x")
+    # the last batch of a pass may be smaller, and batches of pictures may vary (all numbers are chosen)
+    varies = len(sizes) > 2 and 3 * most_frequent < 2 * sizes.total()
+    return varies and len(other_sizes) < 3 and "?" not in other_sizes
 
 
 def _why_unseen(leads: Sequence[ProcessCounts]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pynvml
 
-from tuner.devices.nvml import Nvml
+from tuner.devices.drivers import Nvml
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe import NVIDIA, STOPPED, Clock, Device, Failure, FailureKind, mib, unreadable
 

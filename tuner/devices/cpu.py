@@ -2,12 +2,16 @@
 
 A rank is a process of the training that has a share of the work; processes below it, such as those of its data loader,
 are its helpers. The team is the workers of one search on this machine, each of which runs probes of its own.
+
+The kernel shows a counter for each part of a processor (RAPL, `Documentation/power/powercap` of Linux): it grows by the
+energy that the part has used. A zone is the folder of one such part.
 """
 
 import heapq
 import math
 import os
 import platform
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +22,62 @@ from typing import NamedTuple
 
 import psutil
 
-from tuner.devices.rapl import Rapl
 from tuner.probe import Device, DeviceSample, mib
+
+COUNTERS = "/sys/class/powercap"
+"""Where the kernel shows the counters of energy."""
+
+
+class Rapl:
+    """The energy of all processor packages together. Memory and other devices are not in it.
+
+    Most kernels let only root read them (CVE-2020-8694).
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        """Find the counters of the processors' energy. `root`: the folder in which `sys` lies."""
+        self._counters: list[_Counter] = []
+        for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")):
+            # a whole package, rather than a part of one or the whole machine
+            with suppress(OSError):
+                is_top = re.fullmatch(r"intel-rapl:\d+", zone.name) is not None
+                if is_top and (zone / "name").read_text(encoding="ascii").startswith("package"):
+                    self._counters.append(_Counter(zone))
+
+    def total_j(self) -> float | None:
+        """Return the joules since this object was made; None where a counter cannot be read."""
+        totals = [counter.total_uj() for counter in self._counters]
+        known = [total for total in totals if total is not None]
+        return sum(known) / 1e6 if known and len(known) == len(totals) else None
+
+
+class _Counter:
+    """The counter of one package, which begins again at 0 when it has reached its largest value."""
+
+    def __init__(self, zone: Path) -> None:
+        self._zone = zone
+        self._before = self._read("energy_uj")
+        """The last reading in microjoules; None where it cannot be read."""
+        self._total = 0
+        """The microjoules since the beginning."""
+
+    def total_uj(self) -> int | None:
+        """Return the microjoules since the beginning; None where they cannot be read."""
+        now = self._read("energy_uj")
+        if now is None or self._before is None:
+            return None
+        gained = now - self._before
+        if gained < 0:  # the counter has begun again
+            gained += self._read("max_energy_range_uj") or 0
+        self._total += gained
+        self._before = now
+        return self._total
+
+    def _read(self, name: str) -> int | None:
+        """Return the number in a file of the counter; None where it cannot be read."""
+        with suppress(OSError, ValueError):
+            return int((self._zone / name).read_text(encoding="ascii"))
+        return None
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -224,7 +282,7 @@ class ProcessTree:
     """A root process and all processes below it, as of the last search, and which of them are ranks."""
 
     def __init__(self, root: psutil.Process | None, count: int) -> None:
-        """`root`: None for a tree without processes. `count`: the number of ranks."""
+        """Follow the processes at and below `root`; None for no process. `count`: the number of ranks."""
         self._processes: dict[int, psutil.Process] = {}
         """The processes by pid."""
         self._root = root
@@ -301,7 +359,9 @@ class OtherPrograms:
         busy_s: Callable[[], float] | None = None,
         team: psutil.Process | None = None,
     ) -> None:
-        """Prepare to measure. No share is known where this process may use only some of the machine's processors.
+        """Measure how busy all other programs are.
+
+        No share is known where this process may use only some of the machine's processors.
 
         Args:
             cores: the processors of the machine; None asks the system.
@@ -396,7 +456,7 @@ class Delays:
     """Measures how long other programs make the ranks of a training wait for a processor."""
 
     def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
-        """Begin before the first measurement. `read` returns the times of a process's threads."""
+        """Measure the ranks' waits for a processor. `read` returns the times of a process's threads."""
         self._read = read
         self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
         """When threads were read last, and their times then, by process."""
@@ -475,7 +535,7 @@ class CpuSource:
         read_threads: Callable[[int], Mapping[str, ThreadTimes]] = thread_times,
         rapl: Rapl | None = None,
     ) -> None:
-        """Prepare to measure ranks.
+        """Measure the ranks of a training on the CPU.
 
         Args:
             ranks: The number of ranks.

@@ -13,13 +13,12 @@ from typing import Literal, NamedTuple
 
 import pynvml
 
-from tuner.devices.amd import Amd, AmdSource, amd_variables, visible_names
-from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.nvml import Nvml, NvmlSource
+from tuner.devices.drivers import Amd, AmdSource, NoDriverError, Nvml, NvmlSource, amd_variables, visible_names
 from tuner.errors import DeviceError
-from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, THREADS, Device, DeviceSample, DeviceSource, guard, mib, number_of
+from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, THREADS, Device, DeviceSample, DeviceSource, mib, number_of
+from tuner.probe.guard import MEMORY
 from tuner.study import StudySpec, literal_keys
 
 
@@ -39,7 +38,7 @@ class Link:
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
     """Return how every pair of NVIDIA GPUs is connected, as the driver reports it. Without two GPUs there are no pairs.
 
-    Raises DeviceError when a card does not answer.
+    `connect` starts NVIDIA's driver. Raises DeviceError when a card does not answer.
     """
     uuids = {position: device.uuid for position, device in enumerate(devices) if device.uuid and device.maker == NVIDIA}
     if len(uuids) < 2:
@@ -165,7 +164,8 @@ def _visible_cards(
 ) -> Iterator[VisibleCards]:
     """Yield the cards of each maker whose driver is on this machine, in the order of CUDA or ROCm.
 
-    For each other maker, a message about the missing driver is appended to `missing_drivers`.
+    `connect` and `connect_amd` start a maker's driver, and `cuda_order` returns the cards that CUDA shows. For a maker
+    without a driver, a message about it is appended to `missing_drivers`.
     """
     try:
         nvml = connect()
@@ -187,7 +187,10 @@ def without_cards(connect: Connect) -> list[str]:
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
-    """Return how many visible NVIDIA cards a study with the devices `auto:CARDS` does not use; 0 for other devices."""
+    """Return how many visible NVIDIA cards a study with the devices `auto:CARDS` does not use; 0 for other devices.
+
+    `connect` starts NVIDIA's driver, and `cuda_order` returns the cards that CUDA shows.
+    """
     if not spec.startswith("auto:"):
         return 0
     wanted = int(spec.removeprefix("auto:"))
@@ -251,13 +254,16 @@ def launch_variables(
         **device_variables(source.devices),
         **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
-        **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
+        **({MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
         **spec.environment.variables,
     }
 
 
 def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str, str]:
-    """Return facts about the kind of machine, for the results. No fact identifies this particular machine."""
+    """Return facts about the kind of machine, for the results. No fact identifies this particular machine.
+
+    `connect` starts NVIDIA's driver, which is asked for its version.
+    """
     models = Counter(device.model for device in source.devices if device.is_gpu)
     facts = {"gpus": ", ".join(f"{count} x {model}" for model, count in models.items())} if models else {}
     if models:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
-from tuner.drafting.command_lines import Setting, words_of_value
 from tuner.drafting.searches import (
     Known,
     Role,
@@ -24,6 +23,8 @@ from tuner.drafting.searches import (
 )
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
+from tuner.study.command_words import Setting, words_of_value
+from tuner.study.space import read_number
 
 GrowthLimit = Callable[[SearchedFlag], int | None]
 """Returns the size up to which a search may double the largest value of a flag; None where the values may not grow."""
@@ -252,7 +253,8 @@ def _flags_by_person(
     """Show the proposed flags to a person, and return the flags that the answers choose.
 
     A first question is about all flags but the precision, and is repeated until its answer can be used. A second
-    question asks whether the precision may vary. `say`, `ask` and `growth_limit`: see `flags_to_search`.
+    question asks whether the precision may vary. `say` shows a line, `ask` shows a question and returns the
+    answer, and `growth_limit` returns how far the values of a flag may grow.
     """
     by_name = {search.parameter: search for search in proposed(known)}
     shown = {name: search for name, search in by_name.items() if not search.is_precision}
@@ -333,7 +335,7 @@ def search_lines(
 
 def _value_of_text(text: str) -> Value:
     """Return the value that `text` has in the command: a number, if a study can hold it, or else the text."""
-    number = _number(text)
+    number = read_number(text)
     return text if number is None or _why_no_choices("", [number]) else number
 
 
@@ -364,7 +366,7 @@ def _value_of_word(flag: str, word: str) -> Value:
     Raises StudyError for a size that is no whole number, and for a number in a spelling that programs may not read:
     `50'000`, `050` or `inf`.
     """
-    number = _number(word)
+    number = read_number(word)
     shown = word if len(word) <= 60 else f"{word[:60]}…"
     is_size = any(role.has(flag) for role in (Role.WORKERS, Role.BATCH, Role.ENVIRONMENTS))
     least = 0 if Role.WORKERS.has(flag) else 1
@@ -376,13 +378,3 @@ def _value_of_word(flag: str, word: str) -> Value:
     if number is None and re.fullmatch(other_spelling, word, re.IGNORECASE):
         raise StudyError(f"{flag}={shown}: write numbers as 50000, 0.5 or 1e-4, with commas between them")
     return word if number is None else number
-
-
-def _number(text: str) -> int | float | None:
-    """Return a number that is written as `50`, `.5` or `1e-4`; None for any other text, also for `050`.
-
-    A whole number of more than 300 digits becomes infinite.
-    """
-    if not re.fullmatch(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", text):
-        return None
-    return int(text) if re.fullmatch("[+-]?[0-9]{1,300}", text) else float(text)

@@ -10,11 +10,12 @@ from typing import Any
 
 from tuner.count import Flag, as_parameter
 from tuner.devices.found import open_devices
-from tuner.drafting import command_lines
+from tuner.drafting.command_template import HYDRA_FOLDER, Template, literal_text, template
 from tuner.drafting.searches import Known, Role, SearchedFlag, proposed
 from tuner.errors import StudyError
 from tuner.study import Config, Value
-from tuner.trainers.presets import PRESETS
+from tuner.study.command_words import ranks, script_without_flags, settings
+from tuner.trainers.command_options import PRESETS
 from tuner.trainers.typed_command import TypedCommand
 
 
@@ -43,18 +44,18 @@ class Draft:
         """
         of_preset = PRESETS[self.command.presets[0]].env if self.command.presets else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
-        set_by_words = {setting.name for setting in command_lines.settings(self.command.words, self.flags)}
+        set_by_words = {setting.name for setting in settings(self.command.words, self.flags)}
         searched_names = self.command.env.keys() & (placeholders.keys() - set_by_words)
         searched = {name: placeholders[name] for name in searched_names}
-        typed = {name: command_lines.literal_text(value, placeholders) for name, value in self.command.env.items()}
+        typed = {name: literal_text(value, placeholders) for name, value in self.command.env.items()}
         return {**of_preset, **typed, **searched}
 
     @property
-    def template(self) -> command_lines.Template:
+    def template(self) -> Template:
         """The command line with placeholders for what is searched and for what the tuner decides."""
         placeholders = {search.flag: search.placeholder for search in self.searches if not search.file}
-        folder = {command_lines.HYDRA_FOLDER: "{out_dir}"} if self.command.uses_hydra else {}
-        return command_lines.template(self.command.words, {**placeholders, **folder}, self.env.values(), self.flags)
+        folder = {HYDRA_FOLDER: "{out_dir}"} if self.command.uses_hydra else {}
+        return template(self.command.words, {**placeholders, **folder}, self.env.values(), self.flags)
 
     @property
     def searched(self) -> tuple[SearchedFlag, ...]:
@@ -91,7 +92,7 @@ class Draft:
         Neither switches nor values in files are among them.
         """
         names = [search.flag for search in self.searched]
-        typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
+        typed = {setting.parameter for setting in settings(self.command.words, self.flags, names)}
         typed |= {as_parameter(name) for name in self.command.env}  # an environment variable before the command
         with_value = [search for search in self.searched if not search.is_switch and not search.file]
         untyped = [search for search in with_value if search.parameter not in typed]
@@ -176,7 +177,7 @@ def draft(
     return Draft(
         command=command,
         searches=tuple(searches),
-        devices=devices or _devices(command_lines.ranks(command.words)),
+        devices=devices or _devices(ranks(command.words)),
         python=python or environment_python(command.words[0]),
     )
 
@@ -190,7 +191,7 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
     added = [change.replacement for change in drafted.template.changes if not change.typed]
-    if added and (script := command_lines.script_without_flags(drafted.command.words)):
+    if added and (script := script_without_flags(drafted.command.words)):
         way = f'the placeholder, such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in it'
         if script in {"make", "gmake"}:
             way = f"a variable of the Makefile, as in `--search WORKERS=0,2 -- {script} train WORKERS=0`"

@@ -13,7 +13,6 @@ from tuner.count import ProcessCounts
 from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
 from tuner.drafting import writing
 from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
-from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_of_script, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
@@ -22,7 +21,8 @@ from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, key_warnings, load, read_mapping, shell_join, value_text
-from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
+from tuner.study.command_words import ranks, split_variables
+from tuner.trainers.typed_command import TypedCommand, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -215,8 +215,9 @@ def _watched_text(
 ) -> str:
     """Run a command once, ask what to search, and return the text of its study file.
 
-    `folder` is the study's folder for results: the output of the first run goes to its folder `init`. The other
-    parameters and the errors are those of `make_study`.
+    `folder` is the study's folder for results: the output of the first run goes to its folder `init`. `say` shows a
+    line, `ask` shows a question and returns the answer, and `to_search` says whether a search follows. Raises the
+    errors of `make_study`.
     """
     longest = duration(longest_start_s(wanted.seconds))
     on = _devices_in_words(drafted.devices)
@@ -272,8 +273,8 @@ def write_study(
 ) -> None:
     """Write the text of a study to its file, and show the parameters that its ready-made spaces add to the file's own.
 
-    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say`,
-    `warn` and `to_search` are those of `make_study`: the search itself warns of keys.
+    Only its owner can read a file that holds a secret key; any other file has the usual mode of new files. `say`
+    and `warn` show a line. With `to_search`, a search follows, which warns of keys itself.
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})

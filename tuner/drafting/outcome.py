@@ -15,12 +15,12 @@ from typing import NamedTuple
 from tuner import export
 from tuner.count import TrainingCounts, differences
 from tuner.devices.found import variables_of_line
-from tuner.drafting.command_lines import command_with_values, literal_text
+from tuner.drafting.command_template import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, of_known, reserved_port
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies, with_references
+from tuner.study import Case, Config, copy_name, escaped, find, shell_join, with_copies, with_references
 from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import fill, placeholders
@@ -49,13 +49,13 @@ def outcome_of(bench: Workbench, view: export.CaseView, command: Sequence[str]) 
 
 def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return what `outcome_of` returns, without its line about configs that failed."""
-    best, trainer = view.best, bench.trainer
+    own_values = bench.space_for(Case(name=view.name)).own or {}
+    view = replace(view, own=own_values)
+    best, baseline, trainer = view.best, view.default, bench.trainer
     if best is None:
-        return CommandOutcome((str(export.result(export.summary(view))),))
+        return CommandOutcome((str(export.result_finding(export.summary(view))),))
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
-    own_values = bench.space_for(Case(name=view.name)).own or {}
-    baseline = next((config for config in view.configs if config.launch_key == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(baseline, view)}{_share_of_peak_in_words(baseline)}"
     # the command stays as it is: its own config is the best, speeds are unknown, or it was faster before it failed
     is_own_best = baseline is not None and baseline.launch_key == best.launch_key
@@ -66,18 +66,18 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
         doubt = [f"  not sure: {why}" for why in (view.slowing_text, view.loaded_text) if why]
         return CommandOutcome((own_line, _why_it_stays(baseline, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
-    gained = export.gain(view, baseline) if baseline else None
+    gained = export.gain(view)
     changes = _changed_values(bench, trainer, view, own_values)
     learns_otherwise = any(best.config.get(name) != own_values.get(name) for name in trainer.learning)
     kept = "a step is the same" if learns_otherwise else "the same training"
     learning = _learning_compared(baseline, best, kept) if baseline else ()
     to_copy = _make_line_to_copy(bench, view, command)
-    best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
-    unknown = list(export.unknown_gain(view, baseline))
+    faster = f", {gained.factor} as many{gained.over}" if gained and gained.times else ""
+    best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{faster}"
+    unknown = list(export.unknown_gain(view))
     # what was disturbed or not seen must not hide another doubt
-    unseen_count = len(list(export.unmeasured(baseline, best))) if baseline else 0
-    shown_count = max(1, unseen_count) + bool(view.loaded_text) + bool(view.slowing_text)
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, baseline), shown_count)]
+    shown_count = max(1, len(list(export.unmeasured(view)))) + bool(view.loaded_text) + bool(view.slowing_text)
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view), shown_count)]
     lines = (*unknown, own_line, best_line, *changes, *learning, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 
@@ -116,7 +116,9 @@ def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequenc
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    for name, text in trainer.copies(best, len(bench.devices)).items():  # configuration files with the best values
+    for name, text in trainer.changed_files(
+        best, len(bench.devices)
+    ).items():  # configuration files with the best values
         copy = trainer.folder / copy_name(Path(name), out_dir)
         copy.write_text(text, encoding="utf-8")
         lines.append(f"wrote {copy}, which is {name} with these values")
@@ -156,7 +158,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     values = trainer.with_computed(config, ranks)
     with reserved_port() as port:  # a port that is free now: a person starts the line later
         slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
-    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config, ranks)}
+    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.changed_files(config, ranks)}
     facts = trainer.values(case, config, slot)
     path_folder = program_folder(bench.spec.trainer.python)
     program = shutil.which(typed_command(command).words[0])
@@ -288,17 +290,6 @@ def _unclear_rival(baseline: Standing, view: export.CaseView) -> str | None:
     changed = {name: value for name, value in rival.config.items() if baseline.config.get(name) != value}
     made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
-
-
-def _gain_in_words(gained: export.BestGain | None) -> str:
-    """Return in words how many times as fast as the typed command the best config is; empty where it is unknown.
-
-    Where the pauses of the training are known, such as evaluations, the number counts them, too.
-    """
-    if gained is None or not gained.times:
-        return ""
-    over = " over the whole training" if gained.overall else ""
-    return f", {export.with_error(gained.times, gained.error, 2)} times as many{over}"
 
 
 def _speed(config: Standing | None, view: export.CaseView) -> str:

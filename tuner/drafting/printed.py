@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.probe.count_files import COUNTED_INSIDE
 from tuner.probe.progress_reader import FORMS
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 
 class PrintedProgress(NamedTuple):
@@ -32,6 +32,13 @@ class PrintedProgress(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the lines match no preset, but a usual form such as `step 12`: nothing is known of the trainer."""
         return self.preset is None and bool(self.patterns)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are at least six iterations, over some seconds without the first two, which are often slow."""
+        # a plain form waits longer, because lines of a preset, which say more, may still come
+        least_s = 10.0 if self.is_plain else 5.0
+        return len(self.reports) > 5 and self.reports[-1].t_s - self.reports[1].t_s >= least_s
 
     @property
     def counts_samples(self) -> bool:
@@ -104,7 +111,7 @@ class _Way:
             patterns=self._patterns,
             reports=tuple(self._reports),
             lines=tuple(self._lines),
-            contradiction=self._reader.doubt or "",
+            contradiction=self._reader.count_problem or "",
         )
 
 
@@ -135,6 +142,12 @@ class Output:
         return failure.detail if failure else self.evidence.crash_line()
 
     @property
+    def tail(self) -> str:
+        """The last three lines, in words."""
+        last_lines = " | ".join(text.strip()[:200] for text in list(self.texts)[-3:])
+        return f"the last lines: {last_lines}" if last_lines else "it printed nothing"
+
+    @property
     def crash(self) -> str | None:
         """The exception that has probably ended some process; None where no line shows one."""
         return None if self.evidence.fatal_t_s is None else self.cause
@@ -163,8 +176,10 @@ def complaint(
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
     elif exit_code == 0:
         made = f" and {probe.number_of(steps, 'optimizer step')}" if steps else ", before three iterations were seen"
+        unseen = "" if steps else f"; {output.tail}; if it made more, {OTHER_WAYS}"
         # counts begin at the third step, and `drafting.writing` asks for eight iterations of a probe
-        why = f"the command ended by itself after {took}{made}; a probe needs about 12, so let it train for longer"
+        longer = "a probe needs about 12, so let it train for longer"
+        why = f"the command ended by itself after {took}{made}; {longer}{unseen}"
     else:
         why = _no_progress(output, seconds, is_counting=is_counting, steps=steps)
     return f"{why} (all its output is in {plan.slot.console})"
@@ -173,20 +188,19 @@ def complaint(
 def _no_progress(output: Output, seconds: float, *, is_counting: bool, steps: int) -> str:
     """Return why a command that still runs shows no progress, and what the user can do.
 
-    `is_counting` and `steps`: see `complaint`.
+    `is_counting`: whether its Python could count steps, but no optimizer has made one. `steps`: the optimizer steps
+    that were counted.
     """
     took = probe.duration(seconds)
-    last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
     if is_counting:
-        printed = f"the last lines: {last_lines}" if last_lines else "it printed nothing"
         more_s = 2 * 60 * max(1, round(seconds / 60))
         return (
-            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun "
+            f"the script made no optimizer step of torch in {took}; {output.tail}; if its start takes longer, rerun "
             f"`tuner` with --seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
         )
     remedies = f"give `tuner` a longer start with --seconds 300, {OTHER_WAYS}"
     remedies = remedies if steps else f"{NOT_LET_IN}; {remedies}"
-    if not last_lines:
+    if not output.texts:
         return f"the command printed nothing in {took}; {remedies}"
     count = probe.number_of(len(output.texts), "line")
-    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {remedies}"
+    return f"nothing in {count} of {took} counts iterations; {output.tail}; {remedies}"

@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from tuner import probe
 from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import DeviceUse, Watched
+from tuner.probe import BUSY_PCT
 from tuner.study import Expression, Value, launch_with_flags, named_files, values_in, with_launches
+from tuner.study.command_words import settings
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
@@ -29,7 +30,7 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
         cores=max(1, usable_cores() // max(1, len(watched.uses))),
         training=watched.training,
         on_gpu=any(use.device.is_gpu for use in watched.uses),
-        is_disturbed=any((use.others_pct or 0.0) >= probe.BUSY_PCT for use in watched.uses),
+        is_disturbed=any((use.others_pct or 0.0) >= BUSY_PCT for use in watched.uses),
         free_batch=free_batch,
         free_precision=free_precision,
     )
@@ -50,7 +51,7 @@ def launch_of_script(known: Known) -> str | None:
     Returns None where none fits, and where it finds nothing in the command that it could vary.
     """
     names = [name for flag in known.flags for name in flag.names]
-    names += [word for word in known.words if word.startswith("--")]
+    names += [setting.name for setting in settings(known.words, with_bare=True)]
     launch = launch_with_flags(names)
     if launch is None:
         return None

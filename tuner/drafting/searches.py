@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.count import Flag, TrainingCounts, as_parameter
-from tuner.drafting.command_lines import Setting, settings, words_of_value
 from tuner.errors import option
 from tuner.study import Value, launches, value_text
+from tuner.study.command_words import Setting, settings, words_of_value
 
 
 class Role(StrEnum):
@@ -224,6 +224,12 @@ class Known:
         decided = launches()[self.launch].parameters if self.launch else frozenset[str]()
         return [flag for flag in flags if flag.parameter not in decided]
 
+    @property
+    def workers(self) -> Flag | None:
+        """The flag with the number of the loader's workers; None where no such flag has a number."""
+        flags = (flag for flag in self.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
+        return next(flags, None)
+
 
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return the flags that are worth a search, precision included, in the order in which a search tries them.
@@ -232,8 +238,7 @@ def proposed(known: Known) -> list[SearchedFlag]:
     """
     # sizes, and the loader's workers
     searched = [_searched_size(flag, known) for flag in _flags_of_sizes(known)]
-    worker_flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
-    workers = next(worker_flags, None) if known.waits_for_data else None
+    workers = known.workers if known.waits_for_data else None
     if workers:
         searched.append(_searched_workers(workers, known.cores))
     # switches, and settings that have an effect only with workers
@@ -443,11 +448,9 @@ def no_proposal(known: Known) -> str:
 
 def unsearched_workers(known: Known) -> str:
     """Return the line that a flag for the loader's workers is not searched, and why; empty where none is left out."""
-    flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
-    workers = next(flags, None)
-    if workers is None or known.waits_for_data:
+    if known.workers is None or known.waits_for_data:
         return ""
-    return f"  {workers.names[0]} is not searched: {known.waiting_in_words}"
+    return f"  {known.workers.names[0]} is not searched: {known.waiting_in_words}"
 
 
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:

@@ -10,16 +10,17 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
-from tuner.drafting.command_lines import WordChange
+from tuner.drafting.command_template import WordChange
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import NOT_LET_IN, Output, PrintedLines, PrintedProgress, complaint
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
-from tuner.probe.count_files import COUNTED_INSIDE, read_processes, training_counts
+from tuner.probe.count_files import COUNTED_INSIDE
+from tuner.probe.probe_plan import StartProcess
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
+from tuner.study.command_words import missing_script
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.template import missing_script
 
 
 class DeviceUse(NamedTuple):
@@ -79,7 +80,7 @@ def longest_start_s(limit_s: float) -> float:
 def watch(
     plan: probe.ProbePlan,
     *,
-    launch: probe.Launch,
+    launch: StartProcess,
     recorder: probe.Recorder,
     clock: probe.Clock,
     limit_s: float,
@@ -106,30 +107,26 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    output, is_checked = Output(), False
-    counted, printed = CountedLines(origin_s), PrintedLines(likely_presets)
+    counts, output, printed = trainer.counts, Output(), PrintedLines(likely_presets)
+    reader, counted = probe.ProgressReader(probe.LinePatterns(), origin_s), list[probe.Progress]()
+    begun_s: float | None = None  # when an optimizer was known to have made a step
+
+    def is_stepping() -> bool:
+        """Return whether an optimizer has made a step, and nothing says that samples cannot be counted."""
+        return begun_s is not None and counts.why_uncounted is None
 
     def is_understood() -> bool:
-        """Return whether the lines so far show the progress: by counts, or by printed lines without any counts.
-
-        Printed lines match a preset, which has the patterns of a known trainer, or a plain form such as `step 12`.
-        """
-        if counted.is_enough:
+        """Return whether the lines so far show the progress: by counts, or by printed lines without any counts."""
+        if counts.training and len(counted) > 1 and counted[-1].t_s - counted[0].t_s >= 5.0:
             return True
-        if counted.is_stepping:  # where steps are counted, printed lines do not matter
-            return False
-        if (progress := printed.progress) is None:
-            return False
-        # a plain form waits longer, because lines of a preset, which say more, may still come
-        reports, least_s = progress.reports, 10.0 if progress.is_plain else 5.0
-        # at least six iterations, and so many seconds without the first two, which are often slow
-        return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
+        # where steps are counted, printed lines do not matter
+        return not is_stepping() and printed.progress is not None and printed.progress.is_enough
 
     def longest_s() -> float:
         """Return after how many seconds from its start the command is ended, by what is known of it now."""
-        if counted.is_stepping:  # slow steps need longer
-            return (counted.begun_s or 0.0) + 3.0 * limit_s
-        may_step = counted.begun_s is None and printed.progress is None and output.crash is None
+        if is_stepping():  # slow steps need longer
+            return (begun_s or 0.0) + 3.0 * limit_s
+        may_step = begun_s is None and printed.progress is None and output.crash is None
         return longest_start_s(limit_s) if may_step and has_started(plan.slot.counts) else limit_s
 
     try:
@@ -139,24 +136,25 @@ def watch(
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
             new_lines = trainer.lines(0.0 if has_exited else 0.1)
             output.feed(new_lines)
-            counted.feed(new_lines)
             printed.feed(new_lines)
-            if counted.begun_s is not None and not is_checked:
-                is_checked = True
-                check(read_processes(plan.slot.counts))
+            counted += filter(None, map(reader.feed, filter(_is_counted, new_lines)))
+            if counts.has_begun and begun_s is None:
+                begun_s = clock.now() - origin_s
+                check(counts.processes)
             is_over = is_understood() or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
-    processes = tuple(read_processes(plan.slot.counts))
-    training = counted.training if counted.reports else None
+    counts.read()  # what the processes have noted since the last lines
+    processes = tuple(counts.processes)
+    training = counts.training if counted else None
     progress = printed.progress
     has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
     if has_failed or (progress is None and training is None):
         steps = max((process.steps for process in processes), default=0)
-        is_counting = counted.begun_s is None and has_started(plan.slot.counts)
+        is_counting = begun_s is None and has_started(plan.slot.counts)
         why = complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)
         named = [str(change) for change in changes if change.is_named_in(why)]
         instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
@@ -164,12 +162,17 @@ def watch(
     return Watched(
         printed=None if training else progress,
         training=training,
-        why_uncounted=None if training else counted.why_uncounted or _why_uncounted(processes),
-        reports=tuple(counted.reports if training else progress.reports if progress else ()),
+        why_uncounted=None if training else counts.why_uncounted or _why_uncounted(processes),
+        reports=tuple(counted if training else progress.reports if progress else ()),
         processes=processes,
         samples=tuple(recorder.samples()),
         seconds=seconds,
     )
+
+
+def _is_counted(line: probe.OutputLine) -> bool:
+    """Return whether a line is a message about an iteration that was counted inside the training."""
+    return line.stream == "progress" and COUNTED_INSIDE in probe.json_object(line.text)
 
 
 def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
@@ -180,51 +183,14 @@ def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
     return next(reasons, "no optimizer of torch has made enough steps")
 
 
-class CountedLines:
-    """Reads the messages of a training whose steps and samples are counted inside it."""
-
-    def __init__(self, origin_s: float) -> None:
-        """`origin_s` is when the training was started."""
-        self._reader = probe.ProgressReader(probe.LinePatterns(), origin_s)
-        self.reports: list[probe.Progress] = []
-        self.training: TrainingCounts | None = None
-        self.why_uncounted: str | None = None
-        """Why samples are not counted; None where nothing has said so."""
-        self.begun_s: float | None = None
-        """The seconds from the start until an optimizer was known to have made a step; None before that."""
-
-    def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Read new lines of the run; only messages of the counting are used, not what the command has printed."""
-        for line in lines:
-            if line.stream == "console":
-                continue
-            message = probe.json_object(line.text)
-            self.training = training_counts(message.get("counts")) or self.training
-            self.why_uncounted = message.get("why", self.why_uncounted)
-            if message.get("begun") and self.begun_s is None:
-                self.begun_s = line.t_s
-            if message.get(COUNTED_INSIDE) and (report := self._reader.feed(line)):
-                self.reports.append(report)
-
-    @property
-    def is_stepping(self) -> bool:
-        """Whether an optimizer has made a step, and no message has said that samples cannot be counted."""
-        return self.begun_s is not None and self.why_uncounted is None
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether two steps or more were counted, over at least five seconds."""
-        is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= 5.0
-        return self.training is not None and is_long
-
-
 def first_run(
     name: str, drafted: Draft, folder: Path, limit_s: float, check: Callable[[Sequence[ProcessCounts]], None]
 ) -> Watched:
     """Run a draft's command with its own values, and return what it showed. Its files go to `folder`.
 
-    `limit_s` and `check` are those of `watch`. Raises TrainerError where the program is missing or shows no progress,
-    DeviceError where devices cannot be read, and the errors of `check`.
+    After `limit_s` seconds without progress, the run ends. `check` is called once, at the first step of an optimizer,
+    with what is known of the command's processes. Raises TrainerError where the program is missing or shows no
+    progress, DeviceError where devices cannot be read, and the errors of `check`.
     """
     space = drafted.space() or {"nothing": {"choices": [0]}}  # a study needs a parameter
     spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})

@@ -13,15 +13,15 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import DIVERGES, ENVIRONMENTS, PARTS, TrainingCounts
-from tuner.drafting.command_lines import nodes, script_without_flags
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedProgress
 from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import open_regular, with_launches
+from tuner.study.command_words import nodes, script_without_flags
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 LEAST_SILENCE_S = 120.0
 """The shortest silence, in seconds, after which a start hangs (chosen)."""

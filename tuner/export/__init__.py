@@ -3,18 +3,29 @@
 from tuner.export.case_view import NO_TRIALS, CaseView
 from tuner.export.findings import (
     Topic,
-    beside_table,
     failed_configs,
     failed_lines,
     findings,
-    gain_text,
-    result,
-    session_note,
+    findings_beside_table,
+    result_finding,
 )
+from tuner.export.gain_in_words import Headline, gain_headline, gain_text, session_note
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
-from tuner.export.speed_gain import BestGain, doubts, gain, speed_in_defaults, unknown_gain, unmeasured, whole_training
+from tuner.export.speed_gain import BestGain, doubts, gain, times_default, unknown_gain, unmeasured, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
-from tuner.export.tables import Row, front_row, ladder_of_study, method_summary, race_row, safe_rung
+from tuner.export.tables import (
+    Row,
+    export_study,
+    front_rows,
+    ladder_of_study,
+    method_summary,
+    prepare_folder,
+    prepare_results,
+    prepare_study,
+    race_row,
+    safe_rung,
+    write_files,
+)
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,
@@ -32,4 +43,3 @@ from tuner.export.wording import (
     unit,
     with_error,
 )
-from tuner.export.write import export_study, prepare_folder, prepare_results, prepare_study, write_files

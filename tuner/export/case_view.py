@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Profile
@@ -33,7 +32,7 @@ from tuner.search.standing import (
     why_incomparable,
 )
 from tuner.search.standing import rival as find_rival
-from tuner.study import Config, grouped, launch_digest, launched, rung_of
+from tuner.study import Config, grouped, launch_digest, rung_of
 
 NO_TRIALS = "no_trials"
 
@@ -49,6 +48,8 @@ class CaseView:
     """What the study keeps beside the trials."""
     trials: Sequence[TrialRecord] = ()
     """All trials, in the order of their numbers."""
+    own: Config | None = None
+    """The values of a typed command, with which the best is then compared; None where they are not known."""
     left_out: int = 0
     """The trials that do not count: another program added them, or their records are damaged."""
 
@@ -141,7 +142,7 @@ class CaseView:
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
         pair = self.comparable_pair(self.fastest)
-        is_rival = pair is not None and find_rival(pair.best, [pair.config]) is not None
+        is_rival = pair is not None and find_rival(pair.second, [pair.first]) is not None
         return self.fastest if is_rival else None
 
     @cached_property
@@ -156,7 +157,7 @@ class CaseView:
         if first is None or self.best is None or first.launch_key == self.best.launch_key:
             return None
         pair = self.comparable_pair(first)
-        is_faster = pair is not None and (pair.config.samples_per_s or 0.0) > (pair.best.samples_per_s or 0.0)
+        is_faster = pair is not None and (pair.first.samples_per_s or 0.0) > (pair.second.samples_per_s or 0.0)
         return first if is_faster else None
 
     @property
@@ -185,23 +186,23 @@ class CaseView:
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "ComparablePair | None":
-        """Return a config and the best, both measured in the same way: by the plain command, or in sessions.
+    def comparable_pair(self, first: Standing, second: Standing | None = None) -> "ComparablePair | None":
+        """Return two configs as they were measured in the same way: by the plain command, or in sessions.
 
-        The two ways may measure other values of the same config, so values of both ways cannot be compared. `best`: the
-        config to compare with; by default the best of the case. None where no way has measured both.
+        The two ways may measure other values of the same config, so values of both ways cannot be compared. `second`:
+        the best of the case, unless another config is given. None where no way has measured both.
         """
-        best = best or self.best
-        if best is None:
+        second = second or self.best
+        if second is None:
             return None
-        if standing.is_warm == best.is_warm:
-            return ComparablePair(standing, best)
+        if first.is_warm == second.is_warm:
+            return ComparablePair(first, second)
         # the plain command has measured only one of them; sessions may have measured both
-        warm, warm_best = self._warm_standings.get(standing.launch_key), self._warm_standings.get(best.launch_key)
-        return ComparablePair(warm, warm_best) if warm and warm_best else None
+        warm, warm_second = self.warm_standings.get(first.launch_key), self.warm_standings.get(second.launch_key)
+        return ComparablePair(warm, warm_second) if warm and warm_second else None
 
     @cached_property
-    def _warm_standings(self) -> Standings:
+    def warm_standings(self) -> Standings:
         """The configs as sessions measured them, also those that the plain command has measured, too."""
         return cold_and_warm(self.trials).warm
 
@@ -216,7 +217,7 @@ class CaseView:
 
         Of a typed command it is always the first default: the user's own values.
         """
-        defaults = {launch_digest(config) for config in self.record.defaults}
+        defaults = {launch_digest(config) for config in (self.record.defaults if self.own is None else (self.own,))}
         measured = [standing for standing in self.configs if standing.launch_key in defaults]
         best_rung = self.rung(self.best.config) if self.best else None
         if not measured or not best_rung or self.record.trainer_name == "command":
@@ -303,37 +304,6 @@ class CaseView:
         default = self.default_for(config)
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
-    def pair_with_default(self, standing: Standing) -> "ComparablePair | None":
-        """Return the default config of a config's rung and that config, measured alike; None where they were not."""
-        default = launched(self.default_for(standing.config))
-        measured = next((config for config in self.configs if config.config == default), None)
-        if measured is None or why_incomparable(measured.trials, standing.trials):
-            return None
-        return self.comparable_pair(measured, standing)
-
-    def vs_default(self, standing: Standing) -> float | None:
-        """Return how many times as many samples/s a config makes as the default config of its rung.
-
-        None where one of the two speeds is unknown, or where they cannot be compared. If the pruner has stopped all
-        probes of the default, the mean of the speeds until then counts.
-        """
-        default = launched(self.default_for(standing.config))
-        if any(config.config == default for config in self.configs):
-            pair = self.pair_with_default(standing)
-            if pair is None:
-                return None
-            of_default, config = pair
-            default_speeds = [of_default.samples_per_s or 0.0]
-        else:  # no probe of the default has run to its end
-            trials = (trial for trial in self.ended if launched(trial.config) == default)
-            pruned = [trial for trial in trials if trial.status == PRUNED]
-            # The newest of these decides which readings are compared: those of sessions, or of the plain command.
-            is_warm = bool(pruned) and pruned[-1].warm
-            config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch_key)
-            default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
-        speed = config.samples_per_s if config else None
-        return speed / fmean(default_speeds) if speed and any(default_speeds) else None
-
     @property
     def largest_ok(self) -> int | None:
         """The largest `num_envs` at which an eligible config has run; None where none has."""
@@ -366,7 +336,7 @@ class CaseView:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`.
 
         But if the set-up is at fault for the newest failure, that is the status, for it stopped the case. If it is not,
-        earlier failures by its fault do not count: a person has mended the set-up since.
+        earlier failures by its fault do not count: a person has repaired the set-up since.
         """
         if self.best:
             return OK
@@ -405,10 +375,10 @@ class CaseView:
 
 
 class ComparablePair(NamedTuple):
-    """A config and the one to compare it with, mostly the best, both measured in the same way."""
+    """Two configs, measured in the same way."""
 
-    config: Standing
-    best: Standing
+    first: Standing
+    second: Standing
 
 
 def _late_slowing(trial: TrialRecord) -> int | None:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from tuner.export.bound import advice
 from tuner.export.case_view import NO_TRIALS, CaseView
-from tuner.export.speed_gain import BestGain
+from tuner.export.gain_in_words import gain_clause, session_note
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, figure, in_words, merged_lines, relative_to_cwd, remedy, unit, with_error
+from tuner.export.wording import in_words, merged_lines, relative_to_cwd, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
-from tuner.study import rung_of
 
 
 class Topic(StrEnum):
@@ -64,7 +63,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     limit = f"{row.bound}: {advice(row.bound, row.profile)}" if row.bound and row.profile else ""
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
-        result(row),
+        result_finding(row),
         *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_findings_on_choice(row),
         *_findings_on_faster(row),
@@ -74,7 +73,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     ]
 
 
-def beside_table(row: CaseSummary) -> list[CaseFinding]:
+def findings_beside_table(row: CaseSummary) -> list[CaseFinding]:
     """Return the findings to print below a table of the study's cases, whose numbers already show the result.
 
     The result is among them where numbers do not say all: where there is no best, where the best changes what is
@@ -85,7 +84,7 @@ def beside_table(row: CaseSummary) -> list[CaseFinding]:
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
-def result(row: CaseSummary) -> CaseFinding:
+def result_finding(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:
@@ -94,7 +93,7 @@ def result(row: CaseSummary) -> CaseFinding:
         what = "no config that ran is eligible as best" if row.ok else "no config has run"
         return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_remedies(row)))
     value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
-    text = f"the best reaches {value}{_compared_with_default(row, best)}"
+    text = f"the best reaches {value}{gain_clause(row, best)}"
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return CaseFinding(topic=Topic.RESULT, text=text)
@@ -133,92 +132,6 @@ def _remedies(row: CaseSummary) -> Iterator[str]:
         yield remedy(kind, row.case)
     if row.ladder and (kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}):  # it tries smaller rungs
         yield "`tuner recover` searches for a config that runs"
-
-
-def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
-    """Return the end of a sentence about the best: by how much it beats the default, or why that is unknown."""
-    default = row.default
-    if default is None:
-        if best.vs_default is None:
-            return "; the default has not been measured"
-        return f", at {best.vs_default:.2f} times the default's samples/s"  # known by probes that the pruner stopped
-    rung = rung_of(default.config, row.ladder)
-    if rung is None:
-        name = "the default"
-    elif rung == rung_of(best.config, row.ladder):
-        name = "the default of its rung"
-    else:
-        name = f"the default at {row.ladder}={rung}"
-    if default.config == best.config:
-        return f"; it is {name}"
-    name += f", #{default.trial}"
-    if row.gain is None:
-        least = f"; the best is probably at least {row.least_gain} times as fast" if row.least_gain else ""
-        why = session_note(row) or f"it cannot be compared with the best{least}"
-        return f"; {name}, has {with_error(default.value, default.error)}; {why}"
-    return _gain_over(name, row, row.gain)
-
-
-def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
-    """Return the gain of the best over the default, which is called `name`, as the end of a sentence.
-
-    The gain in a speed is a factor. Any other gain is a difference in percentage points. A factor between samples/s
-    follows: that of the two, or where the default has another rung, that of the best and the default of its own rung.
-    """
-    where = f", as sessions have measured both: {_values_of_both(gain)}" if gain.in_sessions else ""
-    if row.objective in SPEEDS:
-        over = " over a whole training" if gain.overall else ""
-        times = gain.times and with_error(gain.times, gain.error, 2)
-        return f", {times} times{over} {name}{where}" if times else ""
-    is_above = gain.after >= gain.before
-    difference = gain.difference(".1f").removeprefix("-")
-    text = f", {difference} percentage points {'above' if is_above else 'below'} {name}"
-    if times := row.times_default:
-        whose = "its samples/s" if times == gain.times else "the samples/s of the default of the best's rung"
-        text += f", at {times:.2f} times {whose}"
-    return f"{text}{where}"
-
-
-def _values_of_both(gain: BestGain) -> str:
-    """Return the values of the default and of the best, with their errors."""
-    return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
-
-
-def session_note(row: CaseSummary) -> str:
-    """Return a sentence where the plain command has not measured both the best and the default; otherwise "".
-
-    Values of the plain command and of sessions cannot be compared. The sentence says that the gain is that of sessions,
-    where these have measured both, or else that it is unknown.
-    """
-    best, default = row.best, row.default
-    if best and row.gain and row.gain.in_sessions:
-        return f"the gain is that of sessions, which measured both: {_values_of_both(row.gain)} {unit(row.objective)}"
-    if best and default and row.gain is None and default.measured != best.measured:
-        ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
-        return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"
-    return ""
-
-
-def gain_text(row: CaseSummary) -> str:
-    """Return in a few words how much the best gains over the default; empty where there is no default.
-
-    The gain of a speed is a factor, and that of a share is a difference of percentage points.
-    """
-    if row.best is None or row.default is None:
-        return ""
-    if row.default.config == row.best.config:
-        is_alone = row.ok <= row.best.readings and not row.pruned
-        return "no other was measured" if is_alone else "none, the default is best"
-    if row.gain is None:
-        return f"at least {row.least_gain} times as fast" if row.least_gain else "unknown"
-    if row.objective in SPEEDS:
-        over = " over a training" if row.gain.overall else ""
-        return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
-    points = f"{row.gain.difference('+.1f')} percentage points from {row.gain.before:.1f}"
-    if not row.times_default:
-        return points
-    whose = "" if row.times_default == row.gain.times else " as the default of its rung"
-    return f"{points}, {row.times_default:.2g} times as fast{whose}"
 
 
 def _findings_on_choice(row: CaseSummary) -> Iterator[CaseFinding]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import BestGain, gain, least_gain, unmeasured
+from tuner.export.speed_gain import BestGain, gain, least_gain, times_default, unmeasured
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing
@@ -64,6 +64,8 @@ class CaseSummary:
     """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
     default: ConfigRow | None = None
     """The default config of the best's rung or, where it was not measured, of another rung."""
+    default_name: str = "the default"
+    """What people call it."""
     gain: BestGain | None = None
     """What the best gains over the default; None where there is none, where it is the best, and where it is unknown."""
     least_gain: float | None = None
@@ -104,6 +106,11 @@ class CaseSummary:
         return self.best.vs_default
 
     @property
+    def is_default_best(self) -> bool:
+        """Whether the best is the default itself."""
+        return bool(self.best and self.default and self.best.config == self.default.config)
+
+    @property
     def has_none_eligible(self) -> bool:
         """Whether trials have ended by themselves, but none of them may be the best."""
         return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
@@ -115,7 +122,6 @@ def summary(case: CaseView) -> CaseSummary:
     is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
     failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     gained = gain(case)
-    not_seen = unmeasured(case.default, case.best, case.default_name) if gained and case.default and case.best else ()
     successes = [trial for trial in case.ended if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
@@ -132,13 +138,14 @@ def summary(case: CaseView) -> CaseSummary:
         instead_of=_row(case, chosen.instead_of if chosen else None),
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
+        default_name=case.default_name,
         gain=gained,
-        least_gain=least_gain(case, case.default),
+        least_gain=least_gain(case),
         faster=_row(case, case.rival),
         fastest=_row(case, case.faster_than_busiest),
         race=case.race_with_faster,
         stopped=case.stopped,
-        doubts=(*case.doubts, *not_seen),
+        doubts=(*case.doubts, *(unmeasured(case) if gained else ())),
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
         probe_s=case.probe_s,
@@ -153,9 +160,9 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         return None
     # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
-    times = None
-    if pair and pair.config.samples_per_s and pair.best.samples_per_s:
-        times = pair.config.samples_per_s / pair.best.samples_per_s
+    vs_default, times = times_default(case, standing), None
+    if pair and pair.first.samples_per_s and pair.second.samples_per_s:
+        times = pair.first.samples_per_s / pair.second.samples_per_s
     return ConfigRow(
         trial=standing.trial,
         value=standing.value,
@@ -163,9 +170,9 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         readings=standing.readings,
         config=standing.config,
         samples_per_s=standing.samples_per_s,
-        vs_default=case.vs_default(standing),
+        vs_default=vs_default and vs_default.value,
         changes_learning=case.changes_learning(standing.config),
         measured="warm" if standing.is_warm else "cold",
         times=times,
-        beside_best=(pair.config.value, pair.best.value) if pair else None,
+        beside_best=(pair.first.value, pair.second.value) if pair else None,
     )

@@ -1,18 +1,26 @@
 """Makes the tables of a study as tab-separated text: numbers are rounded by their units, unknown values are empty."""
 
 import csv
+import errno
 import io
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from statistics import fmean
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Any, NamedTuple
 
+from tuner.errors import OutputError
 from tuner.export.case_view import CaseView
-from tuner.export.reader import StudyReader
+from tuner.export.reader import StudyReader, connect
+from tuner.export.speed_gain import times_default
 from tuner.export.wording import in_words
 from tuner.probe import METRICS
 from tuner.records.trial import OK, TrialRecord, pooled
@@ -90,9 +98,12 @@ def race_row(case: CaseView) -> Row:
     }
 
 
-def front_row(case: CaseView, member: Standing) -> Row:
-    """Return the row of a member of the Pareto front in `pareto.tsv`."""
-    return {**_mean_row(case, member), **_comparison_with_default(case, member), "readings": member.readings}
+def front_rows(case: CaseView) -> list[Row]:
+    """Return the rows of a case's Pareto front in `pareto.tsv`, the highest value of the first objective first."""
+    return [
+        {**_mean_row(case, member), **_comparison_with_default(case, member), "readings": member.readings}
+        for member in case.front
+    ]
 
 
 def best_row(case: CaseView, best: Standing) -> Row:
@@ -156,8 +167,9 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
 
 def _comparison_with_default(case: CaseView, standing: Standing) -> Row:
     """Return the cells that compare a config with the default of its rung."""
+    times = times_default(case, standing)
     return {
-        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(standing)),
+        "samples_per_s_vs_default": rounded("samples_per_s_vs_default", times and times.value),
         "changes_learning": " ".join(case.changes_learning(standing.config)),
     }
 
@@ -237,7 +249,7 @@ def pareto(study: StudyReader) -> Sheet:
     # without an inverse (None) is always shown
     columns += [name for name in FRONT_COLUMNS if INVERSES.get(name) in {None, *objectives}]
     columns += ["out_dir", "digest"]
-    rows = [front_row(case, member) for case in study.cases for member in case.front]
+    rows = [row for case in study.cases for row in front_rows(case)]
     return Sheet(list(dict.fromkeys(columns)), rows)
 
 
@@ -314,3 +326,100 @@ def safe_rung(cases: Sequence[CaseView]) -> int | None:
     largest = [case.largest_ok for case in cases]
     known = [rung for rung in largest if rung is not None]
     return min(known, default=None) if len(known) == len(largest) else None
+
+
+def export_study(url: str, study: str, folder: Path, selected: Sequence[Case] = ()) -> list[Path]:
+    """Write all exports of `study` into `folder`, and return their paths.
+
+    Only their owner can read them, because they quote what programs have printed.
+    `selected`: the cases that the study wants; the manifest has those that have not begun, too.
+    Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
+    be read, and OutputError if a file cannot be written.
+    """
+    reader = StudyReader(connect(url), study)
+    tables = TABLES | {"case_manifest.tsv": partial(case_manifest, selected=selected)}
+    if any(len(case.objectives) > 1 for case in reader.cases):
+        tables["pareto.tsv"] = pareto
+    return write_files(folder, {name: tsv(table(reader)).encode() for name, table in tables.items()})
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create `folder` if it is missing, and check that it is writable. Raises OutputError if it is not."""
+    with _as_output_error(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+
+
+IGNORE_FILE = ".gitignore"
+IGNORE_ALL = "*\n"
+"""What the file of this name says in a folder of results: git takes nothing of the folder, not even the file."""
+
+
+def prepare_results(runs: Path) -> None:
+    """Make the folder of all results, which git ignores, unless it exists. Raises OutputError if that fails."""
+    with _as_output_error(runs), suppress(FileExistsError):
+        runs.mkdir(parents=True)
+        write_files(runs, {IGNORE_FILE: IGNORE_ALL.encode()})
+
+
+def prepare_study(folder: Path) -> None:
+    """Prepare the folder of a study in the folder of all results. Raises OutputError if it cannot be written to."""
+    prepare_results(folder.parent)
+    prepare_folder(folder)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files, name → content, into `folder`, which is created if it is missing, and return their paths.
+
+    Only their owner can read them, from their creation on. Old files are replaced only when all new files are complete.
+    Raises OutputError if a file cannot be written.
+    """
+    prepare_folder(folder)
+    with ExitStack() as stack:  # after an error, the temporary files are deleted
+        temporary_of = {
+            folder / name: stack.enter_context(_temporary_beside(folder / name, content))
+            for name, content in files.items()
+        }
+        for path, temporary in temporary_of.items():  # all are complete now
+            with _as_output_error(path):
+                temporary.replace(path)
+    return list(temporary_of)
+
+
+@contextmanager
+def _temporary_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Yield a temporary file beside `path` with the content. If the caller does not move it, it is deleted.
+
+    Raises OutputError where `path` is something else than a file, or cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
+    with _as_output_error(path), ExitStack() as stack:
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            stack.callback(Path(file.name).unlink, missing_ok=True)  # missing: the caller has moved it
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # on the disk before it replaces the old file
+        yield Path(file.name)
+
+
+@contextmanager
+def _as_output_error(path: Path) -> Iterator[None]:
+    """Turn an OSError inside this context into an OutputError that names `path` and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = "free some disk space" if is_full else "choose another folder"
+        raise OutputError(
+            f"cannot write {path}: {error.strerror}; {remedy}, then run the command again; earlier files are unchanged"
+        ) from error
+
+
+TABLES: dict[str, Callable[[StudyReader], Sheet]] = {
+    "best_by_case.tsv": best_by_case,
+    "case_manifest.tsv": case_manifest,
+    "method_summary.tsv": method_summary,
+    "trials.tsv": all_trials,
+}
+"""File name → the table in it. A study of several objectives has `pareto.tsv`, too."""

@@ -27,10 +27,10 @@ from tuner.count import counting
 from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
-from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Opening, Part, Request, Word
-from tuner.probe import own_files
+from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Command, OpenDevices, Request, RunPart
 from tuner.probe.count_files import CountLines
 from tuner.probe.output import USUAL_BOUNDS
+from tuner.probe.own_files import clean_up
 from tuner.probe.run import kernel_oom_kills
 from tuner.progress import PROGRESS
 from tuner.study import escaped
@@ -43,7 +43,7 @@ class Mailbox:
     """The requests of the tuner as the watcher gets them, and by their times whether the tuner still runs."""
 
     def __init__(self, clock: probe.Clock) -> None:
-        """Begin without requests. `clock`: times the silence of the tuner."""
+        """Receive the requests of the tuner. `clock`: times the silence of the tuner."""
         self.is_gone = threading.Event()
         """Set once the tuner has closed the pipe, or gives no sign of life any more."""
         self._clock, self._heard_s = clock, clock.now()
@@ -126,13 +126,13 @@ def node_lock(name: str, limit_s: float) -> socket.socket:
             return lock
 
 
-def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
-    """Open the devices, and meet requests until the tuner is gone.
+def serve(mailbox: Mailbox, opening: OpenDevices, clock: probe.Clock) -> None:
+    """Open the devices of this node, and do what the tuner requests until it is gone, such as to run a part of a plan.
 
     Args:
         mailbox: The requests after the first.
         opening: The first request, which names the devices.
-        clock: Times the parts.
+        clock: Times the parts of plans.
     """
     spec, is_first_look = opening.spec, True
     process: probe.Process | None = None  # that of the last part
@@ -143,15 +143,15 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     while not mailbox.is_gone.is_set():
         try:
             match mailbox.next(BEAT_S):
-                case Part() as part:
+                case RunPart() as part:
                     devices, count = source, len(part.plan.slot.local_devices)
                     if count < len(source.devices):
                         devices = part_of(source, range(count), memory_mib=spec.environment.memory_mib)
                     plan = part_of_plan(part, opening.number, devices.devices, launch_variables(spec, devices))
                     process = run_part(plan, devices, mailbox, clock)
-                case Word.LOOK:
+                case Command.READ_CARDS:
                     if is_first_look:  # all nodes have opened their devices, so nothing of an earlier tuner still runs
-                        own_files.clean_up()
+                        clean_up()
                     is_first_look = False
                     still_running = process.still_running if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], still_running=still_running)
@@ -174,7 +174,7 @@ def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox
         say("started", oom_kills=kernel_oom_kills())
         recorder.start(process.pid, 0.0)
         while not has_ended:
-            if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
+            if mailbox.is_gone.is_set() or mailbox.next(0.0) is Command.END_PART:
                 process.end()
             has_ended = process.exit_code() is not None or process.still_running is not None
             for line in process.lines(0.0 if has_ended else POLL_S):  # after the end, once more for the last lines
@@ -196,7 +196,7 @@ def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox
 
 
 def part_of_plan(
-    part: Part, number: int, devices: tuple[probe.Device, ...], variables: Mapping[str, str]
+    part: RunPart, number: int, devices: tuple[probe.Device, ...], variables: Mapping[str, str]
 ) -> probe.ProbePlan:
     """Return a node's part of a plan: with its devices, their variables, and log files of its own.
 
@@ -229,12 +229,12 @@ def part_of_plan(
 
 
 def main() -> None:
-    """Meet the requests on the standard input, the first of which is an `Opening`."""
+    """Do what the requests on the standard input ask; the first one is an `OpenDevices`."""
     clock = probe.MonotonicClock()
     mailbox = Mailbox(clock)
     listen(mailbox)
     opening = mailbox.next(SILENT_S)
-    if not isinstance(opening, Opening):
+    if not isinstance(opening, OpenDevices):
         return
     try:
         # The lock keeps two watchers from training on the same devices: one of an earlier tuner may still be ending.

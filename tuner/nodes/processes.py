@@ -15,13 +15,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
 from tuner.nodes import watcher as watching
-from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Message, Part, Watcher, Word
+from tuner.nodes.watcher import BEAT_S, ENDED_WITHIN_S, SILENT_S, Command, Message, RunPart, Watcher
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
 from tuner.probe.own_files import Protection, ProtectionMeans, folders_of, protected
+from tuner.probe.probe_plan import StartedProcess
 from tuner.probe.process import prepare
-from tuner.probe.protocols import StartedProcess
 
 Item = TypeVar("Item")
 LEAVE_S = 10.0
@@ -96,12 +96,12 @@ class NodeProcesses(StartedProcess):
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
-        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
+        self.counts = MergedCounts(lambda: drained(self._count_lines))
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
         for watcher in self.watchers:
-            watcher.ask(Part(plan=plan, head=head))
+            watcher.ask(RunPart(plan=plan, head=head))
         try:
             self._await_start(timing.start_s)
         except BaseException:
@@ -139,7 +139,7 @@ class NodeProcesses(StartedProcess):
         if self._refusal:
             raise self._refusal
         self.lost = self.lost or self._silence(SILENT_S)
-        for text in self._counts.read() if self._counts else ():
+        for text in self.counts.read():
             self._print(text, self._clock.now(), "progress")
         self._log.check()
         lines, self._lines = self._lines, []
@@ -261,7 +261,7 @@ class NodeProcesses(StartedProcess):
         """
         unanswered = [watcher for watcher in self.watchers if watcher.code is None]
         for watcher in unanswered:
-            watcher.ask(Word.END)
+            watcher.ask(Command.END_PART)
         answers = watching.messages_until(self._inbox, self._clock, self._timing.end_s)
         while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
             if (message := next(answers, None)) is None:  # the time for answers is over

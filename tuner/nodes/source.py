@@ -22,7 +22,7 @@ from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes import watcher as watching
 from tuner.nodes.processes import USUAL_TIMING, NodeProcesses, Timing, drained
-from tuner.nodes.watcher import BEAT, Connect, Message, Opening, Step, Watcher, Word
+from tuner.nodes.watcher import BEAT, Command, Connect, Message, OpenDevices, Step, Watcher
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
@@ -118,7 +118,7 @@ class Nodes:
         for number in numbers:
             watcher = Watcher(self._hosts[number], number, self._inbox, self._clock, self._connect)
             self._watchers[number : number + 1] = [watcher]  # replaces a lost watcher, or appends the first one
-            watcher.ask(Opening(spec=self._spec, number=number))
+            watcher.ask(OpenDevices(spec=self._spec, number=number))
         return self._answers("devices", [self._watchers[number] for number in numbers])
 
     def _answers(self, kind: str, watchers: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
@@ -188,7 +188,7 @@ class Nodes:
         """
         self._recover()
         for watcher in self._watchers:
-            watcher.ask(Word.LOOK)
+            watcher.ask(Command.READ_CARDS)
         answers = self._answers("cards", self._watchers)
         return tuple(_occupancy(card) for host in self._hosts for card in answers[host]["cards"])
 

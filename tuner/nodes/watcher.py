@@ -41,7 +41,7 @@ MOST_DRIFT = 1e-3
 """How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
 
 
-class Opening(NamedTuple):
+class OpenDevices(NamedTuple):
     """The first request: open the devices that a study names."""
 
     spec: StudySpec
@@ -49,7 +49,7 @@ class Opening(NamedTuple):
     """The position of the node among those of the trial."""
 
 
-class Part(NamedTuple):
+class RunPart(NamedTuple):
     """The request to run the node's part of a plan."""
 
     plan: ProbePlan
@@ -57,16 +57,16 @@ class Part(NamedTuple):
     """The host of the first node, where the ranks meet."""
 
 
-class Word(Enum):
+class Command(Enum):
     """A request without content."""
 
-    LOOK = auto()
-    """Tell who uses the cards."""
-    END = auto()
+    READ_CARDS = auto()
+    """Say who uses the cards."""
+    END_PART = auto()
     """End the part that runs."""
 
 
-Request = Opening | Part | Word
+Request = OpenDevices | RunPart | Command
 
 
 def packed(request: Request) -> bytes:
@@ -83,7 +83,7 @@ class NodeClock:
         self._heard_s = 0.0
         """When the last message came."""
 
-    def learn(self, sent_s: float, heard_s: float) -> None:
+    def update(self, sent_s: float, heard_s: float) -> None:
         """Improve the estimate by a message: sent at `sent_s` on the node's clock, it came at `heard_s` on ours.
 
         The difference of both times is the offset of the clocks and the time that the message travelled. So the least
@@ -228,7 +228,7 @@ class Watcher:
 
     def ask(self, request: Request) -> None:
         """Send a request. Before the request for a part, forget how the last part ended and what it printed."""
-        if isinstance(request, Part):
+        if isinstance(request, RunPart):
             self.code = None
             self.recent.clear()
         self.connection.send(packed(request))
@@ -239,7 +239,7 @@ class Watcher:
         message = json_object(text)
         is_from_watcher = {"kind", "at_s"} <= message.keys()
         if is_from_watcher:
-            self.clock.learn(message["at_s"], self.heard_s)
+            self.clock.update(message["at_s"], self.heard_s)
             self.oom_kills = message.get("oom_kills", self.oom_kills)
             self.still_running = message.get("still_running", self.still_running)
         else:

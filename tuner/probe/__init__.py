@@ -3,7 +3,6 @@
 The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
-from tuner.probe.counting import MOST
 from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
@@ -19,7 +18,7 @@ from tuner.probe.metrics import (
     mfu_pct,
     target_error,
     value,
-    with_sure_speed,
+    without_rough_speed,
 )
 from tuner.probe.output import LineSplitter, folder_of, json_object, make_private, printable, reserved_out_dir
 from tuner.probe.probe_plan import (
@@ -29,26 +28,41 @@ from tuner.probe.probe_plan import (
     NVIDIA,
     SCORE_GROUP,
     THREADS,
-    Device,
-    LinePatterns,
-    ProbePlan,
-    Slot,
-    search_path,
-)
-from tuner.probe.process import Process, other_tuners, reserved_port
-from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import (
     Answer,
     Clock,
+    Device,
     DeviceSource,
     Launch,
+    LinePatterns,
     MonotonicClock,
     Next,
     OutputLine,
+    ProbePlan,
     Prober,
     Recorder,
+    Slot,
     Stop,
     ending_after_last,
+    search_path,
+)
+from tuner.probe.process import Process, Sessions, other_tuners, reserved_port
+from tuner.probe.progress_reader import MOST, ProgressReader
+from tuner.probe.quantities import (
+    FULL_PCT,
+    HOUR_S,
+    MIB_PER_GIB,
+    MINUTE_S,
+    Block,
+    Quantity,
+    duration,
+    error_of_mean,
+    joint_error,
+    known_well_enough,
+    mib,
+    number_of,
+    of_known,
+    standard_error,
+    student_tail,
 )
 from tuner.probe.result import (
     BUSY_PCT,
@@ -68,19 +82,6 @@ from tuner.probe.result import (
     unreadable,
 )
 from tuner.probe.series import SERIES_FILE, DeviceSeries, SamplingRecorder, read_series
-from tuner.probe.session import Sessions
-from tuner.probe.steady import (
-    FULL_PCT,
-    Block,
-    Quantity,
-    error_of_mean,
-    joint_error,
-    known_well_enough,
-    of_known,
-    standard_error,
-    student_tail,
-)
 from tuner.probe.summaries import LOADED, NO_RATE, RISE, WITHOUT_PAUSE
-from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib, number_of
 from tuner.probe.watch import IDLE_PCT
 from tuner.probe.window import LEAST_SPAN_S

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import Merger, ProcessCounts, TrainingCounts
-from tuner.probe.output import USUAL_BOUNDS, Tail, json_object
+from tuner.probe.output import Tail, json_object
 
 TRAINING = "training"
-"""The type of the message about the training: its counts, its beginning, a pause, or why nothing is counted."""
+"""The type of the message about the training: its counts, its beginning, or a pause."""
 COUNTED_INSIDE = "counted"
 """The field of a message whose samples were counted inside the training."""
 NOT_OURS = "a record of the counts has another form, so another program has written it"
@@ -63,13 +63,20 @@ class MergedCounts:
     """Merges what the processes of one probe have counted into messages about the training as a whole."""
 
     def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
-        """Begin without any counts. `new_lines`: returns the lines since its last call."""
+        """Merge the counts of one probe's processes. `new_lines`: returns the lines since its last call."""
         self._new_lines = new_lines
         self._merger = Merger()
-        self._sent_reason: str | None = None
-        """The reason of the last message that says why nothing is counted."""
-        self._has_begun = False
-        """Whether a message has said that the training has begun."""
+        self._is_foreign = False
+        """Whether another program has written a record, so that no more are read."""
+        self.has_begun = False
+        """Whether an optimizer has made a step."""
+        self.training: TrainingCounts | None = None
+        """What was counted so far; None where nothing was."""
+
+    @property
+    def why_uncounted(self) -> str | None:
+        """Why samples are not counted; None while they are, or may be."""
+        return NOT_OURS if self._is_foreign else self._merger.why_uncounted
 
     @property
     def processes(self) -> list[ProcessCounts]:
@@ -78,7 +85,7 @@ class MergedCounts:
 
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: iterations of all ranks, and facts about the training."""
-        if self._sent_reason == NOT_OURS:
+        if self._is_foreign:
             return []
         try:
             records = [(name, message) for name, text in self._new_lines() if (message := json_object(text))]
@@ -87,8 +94,8 @@ class MergedCounts:
             is_paused = any(message.get("type") == "pause" for _, message in records)
             return self._new_messages(is_paused) if records else []
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
-            self._merger, self._sent_reason = Merger(), NOT_OURS
-            return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
+            self._merger, self._is_foreign = Merger(), True
+            return []
 
     def _new_messages(self, is_paused: bool) -> list[str]:
         """Return the messages that follow from the newest lines; `is_paused`: whether one of them is about a pause.
@@ -96,28 +103,18 @@ class MergedCounts:
         - New ends of iterations, and the counts of the training so far.
         - Once, that the training has begun.
         - Each pause, because a trainer that pauses may be silent for longer.
-        - Why nothing is counted, where that has changed.
         """
         marks = list(self._merger.new_marks())
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED_INSIDE: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):
+            self.training = training
             messages.append({"type": TRAINING, "counts": asdict(training)})
-        if not self._has_begun and self._merger.trainers:
-            self._has_begun = True
+        if not self.has_begun and self._merger.trainers:
+            self.has_begun = True
             messages.append({"type": TRAINING, "begun": True})
         if is_paused:
             messages.append({"type": TRAINING, "paused": True})
-        if self._merger.why_uncounted != self._sent_reason:
-            self._sent_reason = self._merger.why_uncounted
-            messages.append({"type": TRAINING, "why": self._sent_reason})
         return [json.dumps(message) for message in messages]
-
-
-def read_processes(folder: Path) -> list[ProcessCounts]:
-    """Return the records of the processes of an ended probe, whose counts lie in `folder`."""
-    files = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
-    files.read()
-    return files.processes
 
 
 @cache

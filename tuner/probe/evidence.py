@@ -13,8 +13,8 @@ from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 from tuner.probe.output import MAX_LINE_BYTES, printable
+from tuner.probe.quantities import BYTES_PER_MIB, MIB_PER_GIB
 from tuner.probe.result import BREACH, KILLED, RULES, SESSION, Failure, FailureKind
-from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
 
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 REPORTED = "told"
@@ -93,7 +93,7 @@ class RootCauses:
     """Exceptions that a process raises because another one has ended; the last names no file (SemLock's `_rebuild`)."""
 
     def __init__(self) -> None:
-        """Begin before the first line."""
+        """Look for the exception that began a crash."""
         self._streams: dict[str, _Stream] = {}
         """The key of a stream, which is a writer and perhaps the name of its child process → the tracebacks."""
         self._newest_keys: dict[str, str] = {}
@@ -104,9 +104,10 @@ class RootCauses:
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output: it begins, continues or ends a traceback of its writer, or none of these.
+        """Read the next line of the output, and keep the exception with which a traceback ends.
 
-        The exception at the end of each traceback is kept. `rank` is the rank that wrote the line; None if unknown.
+        The line begins, continues or ends a traceback of its writer, or none of these. An exception that was raised
+        while another was handled has the same cause. `rank` is the rank that wrote the line; None if unknown.
         """
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""

@@ -158,7 +158,10 @@ def end_all(
     sleep: Callable[[float], None] = time.sleep,
     write: Callable[[str], None] = _write,
 ) -> None:
-    """End and collect every descendant: TERM, then KILL after `grace_s` seconds; write which ones outlive KILL."""
+    """End and collect every descendant: TERM, then KILL after `grace_s` seconds; `write` which ones outlive KILL.
+
+    `now` returns the time in seconds, and `sleep` waits for some seconds.
+    """
     kill_s = now() + grace_s
     name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
     processes.signal(signal.SIGTERM)

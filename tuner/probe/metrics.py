@@ -12,8 +12,8 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
+from tuner.probe.quantities import FULL_PCT, of_known
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import FULL_PCT, of_known
 from tuner.probe.summaries import NO_RATE
 from tuner.study import INVERSES, StudySpec
 
@@ -159,7 +159,7 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
     return numbers
 
 
-def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
+def without_rough_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
     """Return a result with a note in place of its samples/s if their standard error is above a tenth of them.
 
     Args:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tuner.errors import OutputError
-from tuner.probe.protocols import Clock, OutputLine
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.probe_plan import Clock, OutputLine
+from tuner.probe.quantities import BYTES_PER_MIB
 from tuner.study import open_anew, open_regular, without_keys
 
 _REMEDY = "check what stands in its way, and the free space, or choose another folder for the runs; then start again"
@@ -77,7 +77,7 @@ class Mask:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Prepare to hide some values. `values`: the variables, name → value; their names make the references."""
+        """Hide some values in texts, such as keys. `values`: variable → its value, which becomes a reference to it."""
         self._references: dict[str, str] = {}
         """The spelling of a value → the reference that stands in its place."""
         for name, value in values.items():
@@ -247,7 +247,7 @@ class Log:
     """A file of at most `most_bytes` bytes that only its owner can read. It remembers the first error in writing it."""
 
     def __init__(self, path: Path, most_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
-        """Open the file. Raises OutputError when it cannot be opened."""
+        """Open the file of a probe's output. Raises OutputError when it cannot be opened."""
         self._path, self._bytes_left = path, most_bytes
         try:
             self._file = open_anew(path)
@@ -320,7 +320,7 @@ class Console:
     """Reads a pipe in a thread of its own until the pipe ends, and then closes it."""
 
     def __init__(self, pipe: IO[bytes], log: Log, clock: Clock, origin_s: float, *, bounds: Bounds, mask: Mask) -> None:
-        """Begin to read a pipe.
+        """Read the output of a command from its pipe.
 
         Args:
             pipe: The pipe, unbuffered; it is closed at its end.

@@ -25,8 +25,8 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
 
-from tuner.probe import private_view
-from tuner.probe.units import BYTES_PER_MIB
+from tuner.probe.private_view import __file__
+from tuner.probe.quantities import BYTES_PER_MIB
 
 _SAVES = re.compile(r"(?i)out|sav(?:e|ing)|ckpt|checkpoint|log|result|run|work|exp|model")
 """Parts of a flag's name whose value may be a folder into which a training writes."""
@@ -122,7 +122,7 @@ class View:
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, means: ProtectionMeans) -> None:
-        """Prepare a view of some folders. Raises OSError if the machine allows none.
+        """Make a private view of some folders. Raises OSError if the machine allows none.
 
         Args:
             folders: The folders.
@@ -161,7 +161,7 @@ class Copies:
     """A command whose files are copied starts as usual."""
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, means: ProtectionMeans) -> None:
-        """Copy the files. Raises OSError if they cannot be copied."""
+        """Copy the person's files, to restore them after the probe. Raises OSError if they cannot be copied."""
         files = dict(_files(folders, out_dir.resolve()))
         left_out = set(_too_large(files, means.most_copied_bytes))
         self._store, self._is_over = Store(means.outside(folders)[0]), Event()
@@ -358,7 +358,7 @@ def _view_starter(store: Path, folders: Sequence[Path], shown: Sequence[Path]) -
             path.mkdir(parents=True)
         layers[str(folder)] = list(map(str, layer))
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
-    return (sys.executable, "-I", "-S", private_view.__file__, view)
+    return (sys.executable, "-I", "-S", __file__, view)
 
 
 @cache

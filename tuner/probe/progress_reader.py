@@ -1,25 +1,230 @@
 """Reads a trainer's progress from its lines, and collects lines that look like progress and match no pattern.
 
+A printed count may start again at each epoch, and is then continued. Its end is the number that it will reach, such as
+100 in `12/100`. A trainer may draw several progress bars, one for the training and one for an evaluation: then only the
+bar that trains counts.
+
 Progress comes in three ways: as messages that the trainer sends by `report()`, as messages about steps that were
 counted inside its processes, or as printed lines, which the patterns of the study match. A field is a number of a
 report, such as `iteration` or `samples`.
 """
 
+import math
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from contextlib import suppress
-from math import nan
 from typing import Any, TypeVar
 
-from tuner.probe import counting
 from tuner.probe.count_files import COUNTED_INSIDE
-from tuner.probe.counting import MOST, EpochCounter, number
 from tuner.probe.evidence import quoted
 from tuner.probe.output import json_object
-from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
-from tuner.probe.protocols import OutputLine
+from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns, OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
+
+MOST_ITERATIONS = 2**31 - 1
+"""The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
+MOST = 2**53
+"""The largest other number that is accepted. Up to this number, a float represents every whole number exactly."""
+
+END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
+"""Matches what follows a count that is printed with its end, as in `12/100`."""
+_NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKmMgGbBtT](?![A-Za-z]))?")
+_GROUPED = re.compile(r"\d{1,3}(?:[,_\s]\d{3})+")
+_POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
+
+
+def numeral(line: str, begin: int, end: int) -> str:
+    """Return the text of a number that begins at `begin`, where a pattern may have matched only its part up to `end`.
+
+    A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`. A letter that may stand
+    for a power is part of the text, too, also that of `1.8m`: `number` knows what it means, or returns None.
+    """
+    match = _NUMERAL.match(line, begin)
+    if match is None or match.end() <= end:  # the pattern has matched all of it, and perhaps the sentence's comma
+        return line[begin:end].rstrip(",.")
+    text = match[0].rstrip(",_")
+    is_list = re.search("[,_]", _GROUPED.sub("", text, count=1)) is not None  # such as `3,4`
+    return line[begin:end] if is_list else text
+
+
+def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | None:
+    """Read a number that a trainer has printed or sent: a number, or a text such as `12,800`, `1.28e+04` or `12.8K`.
+
+    Returns None for a value that is not a number, is not finite, or is not between `least` and `most`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        power = _POWERS.get(text[-1:], "")
+        digits = text[:-1] if power else text
+        value = _GROUPED.sub(lambda match: re.sub(r"[,_\s]", "", match[0]), digits) + power
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return result if math.isfinite(result) and least <= result <= most else None
+
+
+def is_rounded(text: str) -> bool:
+    """Return whether the text of a count has so few digits that it stays the same for many steps: `1K` or `1.2M`."""
+    return text[-1:] in _POWERS and sum(map(str.isdecimal, text)) < 3
+
+
+class EpochCounter:
+    """Continues a count when the printed count starts again, for example at a new epoch.
+
+    Progress bars differ by their ends. A bar that begins in the middle of the bar that counts is left out. If a bar
+    with another end follows a bar that has come to its end, nothing says which of the two trains.
+
+    Several ranks may print the same count. Then a rank may still print the end of an epoch after another rank has begun
+    the next one. Such late lines are left out.
+    """
+
+    NEAR_END = 0.9
+    """A count has come to its end from this share of it on: the last steps may not be printed."""
+
+    RESTART_DROP = 5
+    """A count that falls by this much, to its first value or below, has started again.
+
+    A smaller drop is no restart, because ranks that print the same count lag behind each other by an iteration or two.
+    """
+
+    def __init__(self) -> None:
+        """Continue a printed count over epochs."""
+        self.epoch_lengths: list[float] = []
+        """The counts of the epochs that are over."""
+        self.count_problem: str | None = None
+        """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
+        self._first: float | None = None
+        """The lowest first count of an epoch; None before any count."""
+        self._last = 0.0
+        """The highest count of this epoch."""
+        self._largest_step = 0.0
+        """The largest step between two counts of this epoch."""
+        self._last_epochs_largest_step = 0.0
+        """The largest step between two counts of the epoch before."""
+        self._end: float | None = None
+        """The last count of this epoch, as it is printed; None where it is not."""
+        self._epoch: float | None = None
+        """The number of this epoch, as it is printed; None where it is not."""
+        self._other_bar: tuple[float, float] | None = None
+        """The end and the count of another bar, whose line came last; None after a line of the bar that counts."""
+
+    def __call__(self, printed: float, *, epoch: float | None = None, end: float | None = None) -> float | None:
+        """Return the count over all epochs; None for a line of another bar, and for a late line of the epoch before.
+
+        Args:
+            printed: the count that the line prints.
+            epoch: the number of the epoch, if the trainer prints it.
+            end: the last count of an epoch, if the trainer prints it.
+        """
+        # where epochs are numbered, bars need not be distinguished
+        if epoch is None and not self._is_of_counting_bar(printed, end):
+            return None
+        if self._first is None:
+            self._first = self._last = printed
+        if self._is_late(printed, epoch):
+            return None
+        if self._starts_again(printed, epoch):
+            if epoch is None and not self._is_complete:
+                self.count_problem = self.count_problem or f"the count fell from {self._last:.0f} to {printed:.0f}"
+            self._begin_epoch(printed)
+        self._first = min(self._first, printed)
+        self._largest_step = max(self._largest_step, printed - self._last)
+        if printed >= self._last:  # a smaller count is that of another rank, which lags behind
+            self._last, self._end = printed, end
+        if epoch is not None:
+            self._epoch = epoch
+        return sum(self.epoch_lengths) + printed
+
+    def _is_of_counting_bar(self, printed: float, end: float | None) -> bool:
+        """Return whether a line is of the progress bar that counts; `printed` and `end` are its count and its end.
+
+        A line with another end is of another bar. That bar becomes the one that counts with its second line, if its
+        count has grown, and if the bar that counted so far is complete or has never moved.
+        """
+        if end is None or self._end is None or end == self._end:
+            self._other_bar = None
+            return True
+        end_before, printed_before = self._other_bar or (None, 0.0)
+        self._other_bar = end, printed
+        if end_before != end or printed <= printed_before:
+            return False
+        if self._is_complete:
+            self.count_problem = (
+                self.count_problem or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
+            )
+            self._begin_epoch(printed)
+        elif self._largest_step > 0.0:  # the bar that counts goes on
+            return False
+        self._first = self._last = printed
+        self._end = end
+        return True
+
+    def _begin_epoch(self, printed: float) -> None:
+        """Keep the length of the epoch that is over, and begin the next one with its first count."""
+        one_more = self._largest_step if self._first == 0 else 0.0  # counted from 0, the last step of ten is 9
+        self.epoch_lengths.append(max(self._last, self._end or self._last + one_more))
+        self._last, self._last_epochs_largest_step, self._largest_step = printed, self._largest_step, 0.0
+
+    def _starts_again(self, printed: float, epoch: float | None) -> bool:
+        """Return whether this is the first line of a new epoch.
+
+        The printed number of the epoch shows it. Without that number, the count must have fallen by `RESTART_DROP`, to
+        its first value or below. A count that falls before half the length of the last epoch is that of another rank.
+        """
+        if epoch is not None and self._epoch is not None:
+            return epoch > self._epoch and printed <= self._last  # a larger count goes on over all epochs
+        falls_far = self._last - printed >= self.RESTART_DROP and printed <= (self._first or 0.0)
+        has_moved = self._largest_step > 0.0  # without a growth, the two lines may be those of two ranks
+        last_length = self.epoch_lengths[-1] if self.epoch_lengths else 0.0
+        return falls_far and has_moved and self._last >= last_length / 2
+
+    def _is_late(self, printed: float, epoch: float | None) -> bool:
+        """Return whether this is a late line of the epoch before, which another rank prints.
+
+        The printed number of the epoch shows it. Without that number, a late line shows by its jump: an epoch has just
+        begun, and the count is near the length of the epoch before.
+        """
+        if epoch is not None and self._epoch is not None:
+            return epoch < self._epoch
+        if not self.epoch_lengths or self.count_problem is not None:  # a length may be wrong
+            return False
+        last_length = self.epoch_lengths[-1]
+        has_just_begun = self._last < last_length / 2
+        is_near_end = printed >= self.NEAR_END * last_length
+        jumps = printed - self._last > 2 * self._last_epochs_largest_step  # a line may be missing (2 is chosen)
+        return has_just_begun and is_near_end and jumps
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether the epoch has come near its printed end, or the next step would lead beyond it."""
+        return self._end is not None and self._last >= min(self.NEAR_END * self._end, self._end - self._largest_step)
+
+
+EVALUATES = re.compile(
+    r"(?i)(?<![a-z])(?:test|testing|val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|sanity)(?![a-z])"
+)
+"""Words of lines about an evaluation."""
+_PREPARES = re.compile(
+    r"(?i)\W*(?:train: )?(?:running )?(?:map|filter|load(?:ing)?|download(?:ing)?|fetching|resolving|extracting"
+    r"|scanning|generating|caching|indexing|building|compiling|preparing|preprocess(?:ing)?|tokeniz(?:er|ing)|grouping)(?![a-z])"
+)
+"""The first words of bars before the training. Their steps are no iterations."""
+
+
+def is_of_other_work(name: str, after: str) -> bool:
+    """Return whether a progress bar is that of a preparation or an evaluation, whose steps are no iterations.
+
+    Args:
+        name: the text before the count. More than three words may be about an evaluation that is over.
+        after: the text after the count. The bars with which `datasets` prepares its data count `examples/s`.
+    """
+    is_short = len(re.findall("[A-Za-z]{2,}", name)) <= 3
+    return bool(_PREPARES.match(name)) or "examples/s" in after or (is_short and bool(EVALUATES.search(name)))
+
 
 _Number = TypeVar("_Number", int, float)
 
@@ -69,7 +274,7 @@ class ProgressReader:
     """Words of lines about a checkpoint."""
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
-        """Begin before the first line, and divide the patterns into those of progress and those of scores."""
+        """Read lines by patterns: those of progress, and those of scores alone."""
         self.patterns = patterns
         score = f"(?P<{SCORE_GROUP}>"
         # a training that diverges prints `nan` and `inf`, too
@@ -90,8 +295,8 @@ class ProgressReader:
         """How well the trained model did last, as `Score` says; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
-        self.doubt: str | None = None
-        """Why the samples may be wrong. It stays: after one count that made no sense, later ones are in doubt, too."""
+        self.count_problem: str | None = None
+        """Why the samples may be wrong. It stays: after one count that made no sense, later ones may be wrong, too."""
         self.pause: Pause | None = None
         """The pause, such as an evaluation, that lines since the last report are about; None without one."""
         self.counts_inside = False
@@ -124,10 +329,11 @@ class ProgressReader:
         return self._report(fields, line)
 
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
-        """Return the report of a message; None for a message without one.
+        """Return the iteration that a message reports, in the form of `_report`; None if it reports none.
 
-        Counts from inside the training are left out if the trainer has reported an iteration itself: the two counts may
-        differ. With the first count from inside, all that was printed before is forgotten.
+        The trainer sends messages, and so does what counts inside it. The two counts may differ, so counts from inside
+        are left out once the trainer has reported an iteration. The first of them replaces all that was printed before.
+        `line` is the line of the message, with its time.
         """
         begins_anew = False
         if not message.get(COUNTED_INSIDE):
@@ -136,7 +342,7 @@ class ProgressReader:
             if self._trainer_reports:
                 return None
             begins_anew = self.counts_inside = True
-            self.doubt = None
+            self.count_problem = None
             self._highest.clear()
         if self.counts_inside:
             pause = message.get("pause")
@@ -155,7 +361,7 @@ class ProgressReader:
         if rank is None and fields.get("rank") is not None:
             return None
         iteration_before = self._highest.get((rank, "iteration"), -1)
-        printed = _whole_number(fields.get("iteration"), counting.MOST_ITERATIONS)
+        printed = _whole_number(fields.get("iteration"), MOST_ITERATIONS)
         iteration = self._unless_lower(rank, "iteration", printed)
         if iteration is None or iteration == iteration_before:
             return None
@@ -163,7 +369,7 @@ class ProgressReader:
         samples, samples_before = _whole_number(fields.get("samples")), self._highest.get((rank, "samples"), 0)
         if samples is not None and samples < samples_before:
             why = f"`samples` fell from {samples_before:.0f} to {samples}, so it is not the total since the start"
-            self.doubt = self.doubt or why
+            self.count_problem = self.count_problem or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         stamp_s = number(fields.get("t_s"))
         # the end of the iteration by the rank's own clock, unless that time did not grow or lies in the future
@@ -182,10 +388,10 @@ class ProgressReader:
         )
 
     def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
-        """Return the thin part of an iteration: its end, of which a session has done only a share; None without one.
+        """Return the part at an iteration's end of which a session did only a share, to save time; None without one.
 
-        Its message has `thin_by`, the seconds of training that each second of the part stands for. `began_s` and `t_s`
-        are when the iteration began and ended: the part must begin between them.
+        The message has when that part began, and `thin_by`, the seconds of whole work that each of its seconds stands
+        for. `began_s` and `t_s` are when the iteration began and ended: the part must begin between them.
         """
         stamp_s, trained_per_s = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
         if stamp_s is None or trained_per_s is None or trained_per_s <= 1:
@@ -198,7 +404,7 @@ class ProgressReader:
 
         Of several pauses since the last report, the first one stays.
         """
-        if self.pause is None and counting.EVALUATES.search(text):
+        if self.pause is None and EVALUATES.search(text):
             self.pause = Pause("an evaluation")
         elif self.pause is None and self.SAVES.search(text):
             self.pause = Pause("a checkpoint")
@@ -213,7 +419,7 @@ class ProgressReader:
             with suppress(ValueError):  # the text is no number
                 value = float(value)
         if score is not None or isinstance(value, int | float):
-            self.score = Score(t_s, nan if score is None else score)
+            self.score = Score(t_s, math.nan if score is None else score)
 
     def _unless_lower(self, rank: int | None, field: str, value: _Number | None) -> _Number | None:
         """Return the value of a rank's field, or None if the field has been higher before.
@@ -228,8 +434,8 @@ class ProgressReader:
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a printed line with counts over all epochs, where counts start again at each epoch.
 
-        The iteration of a progress bar that does not train becomes None. Doubts and pauses that the fields show are
-        noted. `fields` are those of `_feed_printed`; they are changed.
+        The iteration of a progress bar that does not train becomes None. Pauses that the fields show are noted, and so
+        is a count that makes no sense. `fields`: group of a pattern → its text; they are changed.
         """
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
         bar_name, after = fields.get("name", ""), fields.get("after", "")
@@ -240,13 +446,15 @@ class ProgressReader:
             is_iteration = count == "iteration"
             epochs_before = len(counter.epoch_lengths)
             is_before_first_step = printed == 0 and "?" in after  # so tqdm draws a bar that has not begun
-            does_not_train = end is not None and counting.is_of_other_work(bar_name, after)
+            does_not_train = end is not None and is_of_other_work(bar_name, after)
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
-            if counter.doubt:
-                self.doubt = self.doubt or counter.doubt + ("" if is_iteration else ", where samples are counted")
-            if counting.is_rounded(text):
-                self.doubt = self.doubt or f"a count is rounded, as {text}, so that steps are lost"
+            if counter.count_problem:
+                self.count_problem = self.count_problem or counter.count_problem + (
+                    "" if is_iteration else ", where samples are counted"
+                )
+            if is_rounded(text):
+                self.count_problem = self.count_problem or f"a count is rounded, as {text}, so that steps are lost"
             if is_iteration and len(counter.epoch_lengths) > epochs_before:
                 self.pause = Pause("an epoch's end", counter.epoch_lengths[-1])
             elif is_iteration and fields[count] is None:  # the bar may be that of an evaluation
@@ -269,9 +477,9 @@ class ProgressReader:
                 self.matched += 1
                 for group in (name for name, value in match.groupdict().items() if value is not None):
                     begin, end = match.span(group)
-                    self._partial[group] = counting.numeral(text, begin, end)
+                    self._partial[group] = numeral(text, begin, end)
                     if group in self.COUNTS:
-                        end_match = counting.END.match(text, begin + len(self._partial[group]))
+                        end_match = END.match(text, begin + len(self._partial[group]))
                         self._partial[f"{group} end"] = end_match and number(end_match["end"])
                     if group == "iteration":
                         self._partial |= {"name": text[:begin], "after": text[end:]}

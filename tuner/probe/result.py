@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuner.count import TrainingCounts
-from tuner.probe.steady import of_known
+from tuner.probe.quantities import of_known
 from tuner.study import Config
 
 BUSY_PCT = 10.0

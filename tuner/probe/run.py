@@ -14,22 +14,21 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuner.count import DIVERGES, has_started
-from tuner.probe import protocols, summaries
+from tuner.probe import summaries
 from tuner.probe.metrics import spread
-from tuner.probe.probe_plan import ProbePlan
+from tuner.probe.probe_plan import Clock, Launch, Next, ProbePlan, Recorder, RunningTrainer, Stop, ending_after_last
 from tuner.probe.progress_reader import ProgressReader
+from tuner.probe.quantities import HOUR_S, Quantity, of_known
 from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
-from tuner.probe.steady import Quantity, of_known
-from tuner.probe.units import HOUR_S
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
 _END_OF_ANSWER = {
-    protocols.Next.ENOUGH: ProbeEnd.ENOUGH,
-    protocols.Next.PRUNED: ProbeEnd.STOPPED,
-    protocols.Next.OTHER_TRAINING: ProbeEnd.OTHER_TRAINING,
-    protocols.Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
+    Next.ENOUGH: ProbeEnd.ENOUGH,
+    Next.PRUNED: ProbeEnd.STOPPED,
+    Next.OTHER_TRAINING: ProbeEnd.OTHER_TRAINING,
+    Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
 }
 """How an answer ends a probe; after any other one the probe goes on."""
 
@@ -48,10 +47,10 @@ def kernel_oom_kills() -> int:
 def run(
     plan: ProbePlan,
     *,
-    launch: protocols.Launch,
-    recorder: protocols.Recorder,
-    clock: protocols.Clock,
-    stop: protocols.Stop,
+    launch: Launch,
+    recorder: Recorder,
+    clock: Clock,
+    stop: Stop,
     oom_kills: Callable[[], int] = kernel_oom_kills,
 ) -> ProbeResult:
     """Run one probe, and return its result, whatever happens to the trainer.
@@ -87,8 +86,8 @@ class _Probe:
     POLL_S = 0.05
     """A probe waits at most this many seconds for a line before it asks again whether to go on."""
 
-    def __init__(self, plan: ProbePlan, recorder: protocols.Recorder, clock: protocols.Clock) -> None:
-        """Prepare a probe; its time begins now."""
+    def __init__(self, plan: ProbePlan, recorder: Recorder, clock: Clock) -> None:
+        """Begin the time of a probe, whose trainer starts later."""
         self._plan = plan
         self._recorder = recorder
         self._clock = clock
@@ -108,13 +107,13 @@ class _Probe:
         )
         """What is known before the start; each result adds what was measured."""
 
-    def run(self, launch: protocols.Launch, stop: protocols.Stop, oom_kills: Callable[[], int]) -> ProbeResult:
+    def run(self, launch: Launch, stop: Stop, oom_kills: Callable[[], int]) -> ProbeResult:
         """Run the probe until its trainer has ended or a session is free for the next probe, and return its result."""
         oom_kills_before = oom_kills()
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
-            end, reason = self._follow(trainer, protocols.ending_after_last(stop))
+            end, reason = self._follow(trainer, ending_after_last(stop))
             is_healthy = end in {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}  # its session may serve another
             exit_code = trainer.release() if is_healthy else trainer.end()
         except BaseException:
@@ -179,7 +178,7 @@ class _Probe:
         """Return the seconds since the probe began."""
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
+    def _follow(self, trainer: RunningTrainer, stop: Stop) -> _Ending:
         """Read the lines of the trainer until the probe is over, and return how it ended.
 
         After some iterations, `stop` gets the result so far; otherwise it gets None. Its answer may end the probe.
@@ -197,9 +196,9 @@ class _Probe:
             trained_s = self._now_s() - self._watch.marks[0].t_s if advanced else 0.0
             has_result = advanced and (trained_s < 60.0 or trained_s >= next_result_s)  # as `Stop` says
             answer = stop(self._result(ran_out=False) if has_result else None)
-            is_last = answer.next is protocols.Next.LAST_ITERATION
+            is_last = answer.next is Next.LAST_ITERATION
             if has_result:  # what it wants holds until the next result
-                wants_more = answer.next is protocols.Next.MORE
+                wants_more = answer.next is Next.MORE
                 next_result_s = 0.0 if is_last else min(1.02 * trained_s, answer.next_result_s)
 
             # the first reason to end counts
@@ -228,9 +227,9 @@ class _Probe:
         if window is None or (window.is_queued and not is_over):
             return blank
         shares = summaries.busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or summaries.doubt(window)
-        speed = None if doubt else summaries.samples_per_s(window)
-        steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
+        count_problem = self._reader.count_problem or summaries.samples_problem(window)
+        speed = None if count_problem else summaries.samples_per_s(window)
+        steps = None if self._reader.count_problem or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
         diverges = self._watch.training is not None and self._watch.training.signature.diverges
@@ -255,7 +254,7 @@ class _Probe:
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
-            notes=(*summaries.notes(window, shares, devices, doubt), *([DIVERGES] if diverges else [])),
+            notes=(*summaries.notes(window, shares, devices, count_problem), *([DIVERGES] if diverges else [])),
         )
 
     def _without_window(self, total_s: float) -> ProbeResult:

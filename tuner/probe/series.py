@@ -14,10 +14,9 @@ from threading import Event, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.probe_plan import Device
-from tuner.probe.protocols import Clock, DeviceSource
+from tuner.probe.probe_plan import Clock, Device, DeviceSource
+from tuner.probe.quantities import of_known
 from tuner.probe.result import DeviceSample
-from tuner.probe.steady import of_known
 from tuner.probe.window import Mark, Window
 from tuner.study import open_anew, open_regular
 
@@ -36,7 +35,7 @@ class SamplingRecorder:
     """The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = 1.0) -> None:
-        """Prepare a recording.
+        """Record samples of devices, in a thread that `start` begins.
 
         Args:
             source: The devices.

@@ -20,10 +20,9 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from tuner.probe import steady
+from tuner.probe import quantities
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import BUSY_PCT, DeviceSample, DeviceSummary, Pause, Progress
-from tuner.probe.steady import FULL_PCT, USUAL_VARIATION, Block, Quantity, Variation, of_known
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_INTERVAL_S = 0.4
@@ -63,7 +62,7 @@ def mean_readings(
     return [MeanReading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
 
 
-def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None:
+def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> quantities.Quantity | None:
     """Return the mean of a quantity over a piece of a window, with its edge error; None without a reading inside.
 
     A reading whose interval reaches beyond the piece is left out, because it mixes the piece with its neighbour. If no
@@ -82,10 +81,10 @@ def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
-    scatter = steady.error_of_single_block(mean, largest=FULL_PCT)
+    scatter = quantities.error_of_single_block(mean, largest=quantities.FULL_PCT)
     if len(inside) > 1:
         scatter = stdev(reading.value for reading in inside)
-    return Quantity(mean, edge_error=scatter * edges_s / seconds)
+    return quantities.Quantity(mean, edge_error=scatter * edges_s / seconds)
 
 
 AROUND_S = 60.0
@@ -116,12 +115,14 @@ def summarise(
     def mean(field: str, interval_s: float | None = None) -> float | None:
         """Return the mean of a field of the samples over the window; None if nothing measured it.
 
-        `interval_s` is that of `mean_readings`.
+        `interval_s`: the seconds over which each reading is a mean; None if it is one since the reading before.
         """
         quantity = _window_mean(samples, window, attrgetter(field), interval_s)
         return quantity and quantity.value
 
-    def share(field: str, interval_s: float | None = None, variation: Variation = USUAL_VARIATION) -> Quantity | None:
+    def share(
+        field: str, interval_s: float | None = None, variation: quantities.Variation = quantities.USUAL_VARIATION
+    ) -> quantities.Quantity | None:
         """Return the mean of a field in percent, with its standard error; None if nothing measured it.
 
         `variation` says how much the field usually varies from iteration to iteration.
@@ -130,11 +131,13 @@ def summarise(
         if all(read(sample) is None for sample in around):
             return None
         mean_of = partial(_window_mean, samples, read=read, interval_s=interval_s)
-        return _mean_with_error(mean_of, window, largest=FULL_PCT, variation=variation)
+        return _mean_with_error(mean_of, window, largest=quantities.FULL_PCT, variation=variation)
 
     util = share("util_pct", NVML_INTERVAL_S if device.is_gpu else None)
-    sm = share("sm_pct", variation=steady.SM_VARIATION)
-    util_max_pct = of_known(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
+    sm = share("sm_pct", variation=quantities.SM_VARIATION)
+    util_max_pct = quantities.of_known(
+        max, (sample.util_pct for sample in inside)
+    )  # a CPU share may exceed 100 % for a moment
     memory = memory_parts(samples, from_s, window.last.t_s if until_s is None else until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
@@ -145,25 +148,27 @@ def summarise(
     return DeviceSummary(
         device=device.name,
         source=source,
-        util_mean_pct=util and min(util.value, FULL_PCT),
+        util_mean_pct=util and min(util.value, quantities.FULL_PCT),
         util_se_pct=util and util.error,
         util_edge_pct=util.edge_error if util else 0.0,
-        util_max_pct=util_max_pct and min(util_max_pct, FULL_PCT),
+        util_max_pct=util_max_pct and min(util_max_pct, quantities.FULL_PCT),
         sm_mean_pct=sm and sm.value,
         sm_se_pct=sm and sm.error,
         sm_edge_pct=sm.edge_error if sm else 0.0,
         occupancy_mean_pct=mean("occupancy_pct"),
         tensor_mean_pct=mean("tensor_pct"),
         dram_mean_pct=mean("dram_pct"),
-        mem_peak_mib=of_known(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
-        mem_total_mib=of_known(max, (sample.mem_total_mib for sample in samples)),
+        mem_peak_mib=quantities.of_known(
+            max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))
+        ),
+        mem_total_mib=quantities.of_known(max, (sample.mem_total_mib for sample in samples)),
         mem_rises=memory_rises(samples, from_s),
         mem_floors=tuple(map(min, memory)),  # the least of each part of the run: a leak raises it
         mem_tops=tuple(map(max, memory)),
         power_mean_w=mean("power_w", NVML_INTERVAL_S),
         others_mean_pct=mean("others_pct"),
         delayed_mean_pct=mean("delayed_pct"),
-        power_max_w=of_known(max, (sample.power_w for sample in samples)),
+        power_max_w=quantities.of_known(max, (sample.power_w for sample in samples)),
         energy_j=power and power.value * window.trained_s,
         energy_se_j=power and power.error and power.error * window.trained_s,
         energy_source=power and (counter if counted_w else SAMPLED),
@@ -171,7 +176,7 @@ def summarise(
 
 
 def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
-    """Return when the memory of one device rose above its largest value so far, to foretell whether it lasts.
+    """Return when the memory of one device rose above its largest value so far, to predict whether it lasts.
 
     A rise below `RISE` is joined with the next rise. Of more than about 400 rises, only every second, third and so on
     is kept.
@@ -231,7 +236,7 @@ def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float)
     return parts if all(parts) else []
 
 
-def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Quantity | None]:
+def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[quantities.Quantity | None]:
     """Return each rank's busy share over the window in percent, by the busy seconds that the ranks report.
 
     The busy share is the share of the training in which the rank's device did tensor work. Each rank's share is taken
@@ -246,7 +251,7 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         For each rank, the share; None for a share above 100 %, because the reported seconds cannot be right. The list
         is empty unless every rank reports its busy seconds at each mark that begins or ends a span of the window.
     """
-    shares: list[Quantity | None] = []
+    shares: list[quantities.Quantity | None] = []
     inside = [report for report in progress if window.first.iteration <= report.iteration <= window.last.iteration]
     level_iteration = window.marks[window.last_level_from].iteration if window.last_level_from else None
     for rank in range(ranks):
@@ -265,7 +270,7 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
     return shares
 
 
-def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | None:
+def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> quantities.Quantity | None:
     """Return for which share of the training a rank's device was busy with tensor work, in percent; None above 100 %.
 
     A session may do only a part of an iteration's work, and a rank reports the busy seconds of the whole. So they are
@@ -276,21 +281,23 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
         rank_window: the window by the rank's own reports.
     """
 
-    def busy_pct(part: Window) -> Quantity | None:
+    def busy_pct(part: Window) -> quantities.Quantity | None:
         """Return the share over a part of the window; None if it is unknown."""
         begin_s, end_s = busy_s.get(part.first.iteration), busy_s.get(part.last.iteration)
         if begin_s is None or end_s is None or part.seconds <= 0:
             return None
-        return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
+        return quantities.Quantity(quantities.FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _mean_with_error(busy_pct, rank_window, largest=FULL_PCT)
-    if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
+    share = _mean_with_error(busy_pct, rank_window, largest=quantities.FULL_PCT)
+    if (
+        share is None or share.value > 1.02 * quantities.FULL_PCT
+    ):  # 2 %: the clocks of time and work are read one after the other
         return None
-    return replace(share, value=min(share.value, FULL_PCT))
+    return replace(share, value=min(share.value, quantities.FULL_PCT))
 
 
 def with_busy_shares(
-    summaries: Sequence[DeviceSummary], shares: Sequence[Quantity | None]
+    summaries: Sequence[DeviceSummary], shares: Sequence[quantities.Quantity | None]
 ) -> tuple[DeviceSummary, ...]:
     """Return summaries whose utilisation is the busy share that each rank reports, as `busy_shares` returns it.
 
@@ -310,41 +317,45 @@ def with_busy_shares(
     )
 
 
-def samples_per_s(window: Window) -> Quantity | None:
+def samples_per_s(window: Window) -> quantities.Quantity | None:
     """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
-    scatter_error = steady.standard_error(window.sample_rates(), variation=_variation_of_speed(window))
+    scatter_error = quantities.standard_error(window.sample_rates(), variation=_variation_of_speed(window))
     return _with_total_error(lambda part: _as_quantity(part.samples_per_s), window, scatter_error)
 
 
-def iterations_per_s(window: Window) -> Quantity | None:
+def iterations_per_s(window: Window) -> quantities.Quantity | None:
     """Return the iterations per second of training, with their error; None if they take no time."""
     variation = _variation_of_speed(window)
     return _mean_with_error(lambda part: _as_quantity(part.iterations_per_s), window, variation=variation)
 
 
-def _variation_of_speed(window: Window) -> Variation:
+def _variation_of_speed(window: Window) -> quantities.Variation:
     """Return how much speeds usually vary: more where batches come in bursts, and a window has whole rounds of them."""
-    return steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
+    return quantities.BURSTS_VARIATION if window.round_iterations > 1 else quantities.USUAL_VARIATION
 
 
-MeanOf = Callable[[Window], Quantity | None]
+MeanOf = Callable[[Window], quantities.Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
 
 
 def _mean_with_error(
-    mean_of: MeanOf, window: Window, *, largest: float = math.inf, variation: Variation = USUAL_VARIATION
-) -> Quantity | None:
+    mean_of: MeanOf,
+    window: Window,
+    *,
+    largest: float = math.inf,
+    variation: quantities.Variation = quantities.USUAL_VARIATION,
+) -> quantities.Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
     The means over spans show how much the quantity scatters. `largest`: its largest possible value, such as 100 for a
     percentage. `variation`: how much such a quantity usually varies.
     """
     means = [(span.trained_s, mean_of(span)) for span in window.spans()]
-    blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
-    return _with_total_error(mean_of, window, steady.standard_error(blocks, largest=largest, variation=variation))
+    blocks = [quantities.Block(span_s, mean.value) for span_s, mean in means if mean]
+    return _with_total_error(mean_of, window, quantities.standard_error(blocks, largest=largest, variation=variation))
 
 
-def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:
+def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> quantities.Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
     The error is the root of the sum of three squares (independent errors): the scatter, the error of the window's
@@ -371,7 +382,7 @@ def _window_mean(
     window: Window,
     read: Callable[[DeviceSample], float | None],
     interval_s: float | None,
-) -> Quantity | None:
+) -> quantities.Quantity | None:
     """Return the mean of a quantity over a window, with its edge error; None if nothing measured the quantity.
 
     Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, the mean is
@@ -381,11 +392,11 @@ def _window_mean(
         samples: The samples of one device, sorted by time.
         window: The window, or a part of it.
         read: Returns the quantity in a sample; None if it is unknown.
-        interval_s: The time over which a reading is a mean, as for `mean_readings`.
+        interval_s: The seconds over which each reading is a mean; None if it is one since the reading before.
     """
     pieces = window.pieces
     if len(pieces) == 1:
-        return _as_quantity(of_known(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
+        return _as_quantity(quantities.of_known(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
     readings = mean_readings(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, interval_s)
     trained_s = mean_sum = edge_error_sum = 0.0
     for piece in pieces:
@@ -393,12 +404,12 @@ def _window_mean(
             trained_s += piece.trained_s
             mean_sum += piece.trained_s * mean.value
             edge_error_sum += piece.trained_s * mean.edge_error
-    return Quantity(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else None
+    return quantities.Quantity(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else None
 
 
-def _as_quantity(value: float | None) -> Quantity | None:
+def _as_quantity(value: float | None) -> quantities.Quantity | None:
     """Return a value as a quantity whose error is unknown; None if the value is unknown, too."""
-    return None if value is None else Quantity(value)
+    return None if value is None else quantities.Quantity(value)
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
@@ -415,7 +426,7 @@ LOADED = "other processes used"
 """The beginning of the note about a processor that others used, too."""
 
 
-def doubt(window: Window) -> str | None:
+def samples_problem(window: Window) -> str | None:
     """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
 
     The workers of a data loader fill a queue before the first iteration. While these batches last, training may be
@@ -430,7 +441,10 @@ def doubt(window: Window) -> str | None:
 
 
 def notes(
-    window: Window, shares: Sequence[Quantity | None], devices: Sequence[DeviceSummary], doubt: str | None
+    window: Window,
+    shares: Sequence[quantities.Quantity | None],
+    devices: Sequence[DeviceSummary],
+    count_problem: str | None,
 ) -> Iterator[str]:
     """Yield the sentences that a person should read beside the numbers of a window.
 
@@ -438,14 +452,14 @@ def notes(
         window: The window.
         shares: The busy shares that the ranks report: see `busy_shares`.
         devices: The summaries of the devices.
-        doubt: Why the samples of the window may be wrong; None without such a reason.
+        count_problem: Why the samples of the window may be wrong; None without such a reason.
     """
     if (last_level := window.last_level) is not None:
         before = Window(window.marks[: window.last_level_from + 1])
         before_s, after_s = (1 / (part.iterations_per_s or math.inf) for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
-    if doubt:
-        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
+    if count_problem:
+        yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {count_problem}"
     yield from _pause_costs(window)
     if None in shares:
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
@@ -457,7 +471,7 @@ def notes(
 
 def others_in_words(devices: Iterable[DeviceSummary]) -> str | None:
     """Return how much of the processors others used, as a clause; None if it was little or is unknown."""
-    others_pct = of_known(max, (device.others_mean_pct for device in devices)) or 0.0
+    others_pct = quantities.of_known(max, (device.others_mean_pct for device in devices)) or 0.0
     return f"{LOADED} {min(others_pct, 100):.0f} % of the processors" if others_pct >= BUSY_PCT else None
 
 
@@ -526,7 +540,7 @@ def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
         share = (t_s - times_s[place - 1]) / (times_s[place] - times_s[place - 1])
         return energies_j[place - 1] + (energies_j[place] - energies_j[place - 1]) * share
 
-    def power_w(window: Window) -> Quantity | None:
+    def power_w(window: Window) -> quantities.Quantity | None:
         """Return the mean power over a window; None without a reading in it."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces:
@@ -535,12 +549,14 @@ def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
                 piece_w = (energy_at(end_s) - energy_at(begin_s)) / (end_s - begin_s)
                 trained_s += piece.trained_s
                 energy_ws += piece.trained_s * piece_w
-        return Quantity(energy_ws / trained_s) if trained_s else None
+        return quantities.Quantity(energy_ws / trained_s) if trained_s else None
 
     return power_w
 
 
-def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], trained_s: float) -> Quantity | None:
+def samples_per_joule(
+    speed: quantities.Quantity | None, devices: Sequence[DeviceSummary], trained_s: float
+) -> quantities.Quantity | None:
     """Return the samples of all ranks for a joule of all devices; None if the energy of one device is unknown.
 
     Args:
@@ -552,4 +568,4 @@ def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], 
     if not speed or not speed.value or not joules or any(device.energy_j is None for device in devices):
         return None
     error_j = sum(device.energy_se_j or 0.0 for device in devices)  # added up, because the errors of cards correlate
-    return speed.times(trained_s).divided_by(Quantity(joules, error_j))
+    return speed.times(trained_s).divided_by(quantities.Quantity(joules, error_j))

@@ -16,9 +16,8 @@ from tuner.count import TrainingCounts
 from tuner.probe.count_files import training_counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.output import json_object
-from tuner.probe.probe_plan import Device
+from tuner.probe.probe_plan import Device, OutputLine
 from tuner.probe.progress_reader import ProgressReader, Unmatched
-from tuner.probe.protocols import OutputLine
 from tuner.probe.result import KILLED, STOPPED, Failure, FailureKind, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
@@ -67,7 +66,7 @@ class Watch:
     """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
-        """Begin to follow a probe.
+        """Follow the lines of a probe, to decide when it ends.
 
         Args:
             limits: The times and numbers of iterations that limit the probe.

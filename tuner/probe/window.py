@@ -15,8 +15,8 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import ClassVar, NamedTuple
 
+from tuner.probe.quantities import Block, last_level
 from tuner.probe.result import Change, Pause, Progress, Thin
-from tuner.probe.steady import Block, last_level
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class Marks:
     """
 
     def __init__(self, ranks: int, samples_per_iteration: float | None = None) -> None:
-        """Begin without marks.
+        """Make a mark of each iteration that all ranks have reported.
 
         Args:
             ranks: The number of ranks that must report an iteration.

@@ -214,9 +214,9 @@ class StudyAttributes:
         return self._read(schema.RUNGS, tuple[PositiveInt, ...]) or None
 
     @property
-    def trials_before_mending(self) -> int:
-        """The number of trials from before the set-up was mended; 0 where it never was."""
-        return self._read(schema.MENDED, int) or 0
+    def trials_before_repair(self) -> int:
+        """The number of trials from before the set-up was repaired; 0 where it never was."""
+        return self._read(schema.REPAIRED, int) or 0
 
     @property
     def trials_before_longer(self) -> int:

@@ -27,7 +27,7 @@ SOAKS = "soaks"
 
 It holds what was soaked, as `trial.SoakSettings`.
 """
-TOLD = "told"
+REPORTED_OOM = "told"
 """Trial attribute: the user has reported that a training with the config ran out of memory.
 
 It is the parameter with whose value memory grows, or empty.
@@ -44,8 +44,8 @@ CASE = "case"
 """Study attribute: the record of the case, as `case_record.encode` writes it."""
 IDENTITY = "identity"
 """Study attribute: the settings that must not change while the study goes on."""
-MENDED = "mended"
-"""Study attribute: the number of trials from before the set-up was mended. They say nothing about their configs."""
+REPAIRED = "mended"
+"""Study attribute: the number of trials from before the set-up was repaired. They say nothing about their configs."""
 LONGER = "longer"
 """Study attribute: the number of trials from before a time limit of `probe` was raised. Those too slow do not count."""
 ENDED = "ended"

@@ -227,7 +227,7 @@ class TrialRecord:
     @property
     def widened_error(self) -> float | None:
         """The standard error of `value` to print: wider than `error` if other programs disturbed the reading."""
-        return widened(self.value or 0.0, self.error, possible_loss(self.probe.devices))
+        return error_with_disturbance(self.value or 0.0, self.error, possible_loss(self.probe.devices))
 
     @property
     def printed_metrics(self) -> dict[str, float | None]:
@@ -267,12 +267,12 @@ class TrialRecord:
         return self.state == COMPLETE and bool(self.values) and not self.is_barred
 
 
-def widened(value: float, error: float | None, loss: float) -> float | None:
+def error_with_disturbance(value: float, error: float | None, possible_loss: float) -> float | None:
     """Return the standard error of a value to print: wider where other programs may have made the value too small.
 
-    Without them, the value may be larger by up to `loss` times itself. The probability of a difference is taken to rise
-    in proportion to its size, because a training mostly waits for its slowest thread. The root mean square of the
-    difference is then the largest one divided by √2.
+    Without them, the value may be larger by up to `possible_loss` times itself. The probability of a difference is
+    taken to rise in proportion to its size, because a training mostly waits for its slowest thread. The root mean
+    square of the difference is then the largest one divided by √2.
 
     Args:
         value: The value, which may be the mean of several readings.
@@ -280,13 +280,18 @@ def widened(value: float, error: float | None, loss: float) -> float | None:
         loss: The `possible_loss` of the reading, or its mean over the readings. More readings do not reduce it, because
             other programs mostly disturb all readings of a config alike.
     """
-    return None if error is None else math.hypot(error, value * loss / math.sqrt(2.0))
+    return None if error is None else math.hypot(error, value * possible_loss / math.sqrt(2.0))
 
 
-def with_widened_errors(metrics: Mapping[str, float | None], loss: float) -> dict[str, float | None]:
-    """Return metrics with their standard errors, `NAME_se`, as `widened` returns them for this `loss`."""
+def with_widened_errors(metrics: Mapping[str, float | None], possible_loss: float) -> dict[str, float | None]:
+    """Return metrics whose standard errors, `NAME_se`, are as wide as other programs may have made the values wrong.
+
+    `possible_loss`: by how many times itself each value may be larger without those programs.
+    """
     return {
-        name: widened(metrics.get(name.removesuffix("_se")) or 0.0, number, loss) if name.endswith("_se") else number
+        name: error_with_disturbance(metrics.get(name.removesuffix("_se")) or 0.0, number, possible_loss)
+        if name.endswith("_se")
+        else number
         for name, number in metrics.items()
     }
 
@@ -346,7 +351,7 @@ def read(
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
         soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
-        grows_with=_text(attributes.get(schema.TOLD)),
+        grows_with=_text(attributes.get(schema.REPORTED_OOM)),
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,

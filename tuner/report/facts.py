@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuner import export
+from tuner.export import Headline
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S, DeviceSeries, FailureKind, folder_of, read_series
 from tuner.records.case_record import FOLDER
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
@@ -227,14 +228,7 @@ def _missing_parts(
         yield "the activity of multiprocessors: these devices do not report it"
 
 
-class Headline(NamedTuple):
-    """The first line of a case in large type, and a sentence below it."""
-
-    text: str
-    below: str
-
-
-def result(case: CaseFacts) -> Headline:
+def case_headline(case: CaseFacts) -> Headline:
     """Return the headline of a case in a report: what its best config gains over the default, and its values.
 
     A gain in speed is shown as a factor, and any other gain by the objectives of the default and of the best. Where the
@@ -246,44 +240,20 @@ def result(case: CaseFacts) -> Headline:
     of_best = [f"its values: {export.in_words(best.config)}"]
     if case.view.changes_learning(best.config):
         of_best.append("this changes what is learnt")
-    name = case.view.default_name
+    name, sessions = case.view.default_name, export.session_note(case.summary)
     value = f"{objective} {export.with_error(best.value, best.widened_error)}"
     if default is None:
         return Headline(value, paragraph([f"{name} was not measured", *of_best]))
     if default.launch_key == best.launch_key:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
-    sessions = export.session_note(case.summary)  # a sentence where they have measured best or default alone
     if case.summary.gain is None:
-        why = sessions or "; ".join(export.doubts(case.view, default, name))
-        return Headline(value, paragraph([why, *of_best] if why else of_best))
-    text, below = _gain_headline(objective, case.summary.gain, name)
-    return Headline(text, paragraph(filter(None, [below, sessions, *export.unmeasured(default, best, name), *of_best])))
+        why = sessions or "; ".join(export.doubts(case.view))
+        return Headline(value, paragraph(filter(None, [why, *of_best])))
+    text, below = export.gain_headline(objective, case.summary.gain, name)
+    return Headline(text, paragraph(filter(None, [below, sessions, *export.unmeasured(case.view), *of_best])))
 
 
-def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline:
-    """Return a gain in large type, and the sentence below it, without capital; `name` is that of the default.
-
-    A gain in speed is a factor. For another objective, both values are shown, or their difference where only sessions
-    have measured both.
-    """
-    if objective in export.SPEEDS and gain.times:
-        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)} {export.SPEEDS[objective]}"
-        of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
-        text = f"{gain.times:.3g} times as fast{'' if gain.in_sessions else of_what}"
-        return Headline(text, f"{export.with_error(gain.times, gain.error, 2)} times {name}")
-    metric, is_percent = PERCENT.get(objective, objective), objective in PERCENT
-    text = f"{metric} {gain.before:.1f} → {gain.after:.1f}{' %' if is_percent else ''}"
-    difference = gain.difference("+.1f")
-    if gain.in_sessions or "±" in difference:  # the plain command's value of the best is another one, or hardly known
-        text = f"{metric} {difference}{' percentage points' if is_percent else ''}"
-    return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
-
-
-PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
-"""The objectives in percent → how a headline names them."""
-
-
-def headline(study: StudyFacts) -> str:
+def study_headline(study: StudyFacts) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many are at their beginning."""
     with_best = sum(case.summary.best is not None for case in study.cases)
     begun, waiting = len(study.cases), study.waiting
@@ -299,7 +269,7 @@ def headline(study: StudyFacts) -> str:
     return f"{text}; {', '.join(without_best)}." if without_best else f"{text}."
 
 
-def explained(study: StudyFacts) -> str:
+def explanation(study: StudyFacts) -> str:
     """Return sentences that explain the words of the first table."""
     meanings = {
         "min_avg_util": "the mean utilisation of the least busy device, in percent",
@@ -322,7 +292,7 @@ def explained(study: StudyFacts) -> str:
     return " ".join(lines)
 
 
-def verdict(case: CaseFacts) -> str:
+def result_sentences(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row = case.summary
     known = export.findings(row)
@@ -330,10 +300,9 @@ def verdict(case: CaseFacts) -> str:
     if row.bound:
         texts.append(f"its devices: {row.profile}")
     texts += map(str, known)
-    best, default, name = case.view.best, case.view.default, case.view.default_name
-    if best and default and row.gain:
-        texts += export.whole_training(row.gain, default, best, name)
-        texts += export.doubts(case.view, default, name)
+    if row.gain:
+        texts += export.whole_training(case.view)
+        texts += export.doubts(case.view)
     return paragraph(dict.fromkeys(texts))  # each once: the result is among the findings, too
 
 
@@ -351,7 +320,7 @@ def memory(case: CaseFacts) -> str:
     return "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
 
 
-def count(number: float | None) -> str:
+def whole_number(number: float | None) -> str:
     """Return a number without its fraction; empty where it is unknown."""
     return "" if number is None else f"{number:,.0f}"
 

@@ -15,20 +15,19 @@ from plotly.offline import get_plotlyjs
 from tuner.errors import TunerError
 from tuner.export import StudyReader, gain_text, in_words, trials, with_error
 from tuner.report import facts
-from tuner.report.charts import Picture, pictures, winner
+from tuner.report.charts import Picture, parallel, pictures, race_sentence
 from tuner.report.facts import CaseFacts, StudyFacts
-from tuner.report.parallel import parallel
 
 _FILTERS = {
-    "winner": winner,
-    "result": facts.result,
+    "winner": race_sentence,
+    "result": facts.case_headline,
     "gain": gain_text,
     "config": in_words,
-    "verdict": facts.verdict,
+    "verdict": facts.result_sentences,
     "cost": facts.cost,
     "trials": trials,
     "memory": facts.memory,
-    "count": facts.count,
+    "count": facts.whole_number,
     "when_found": facts.when_found,
     "memory_end": facts.memory_end,
     "pictures": pictures,
@@ -49,8 +48,8 @@ def render(study: StudyFacts, *, commands: Mapping[str, str], live: str | None =
         .render(
             study=study,
             cases=study.cases,
-            headline=facts.headline(study),
-            explained=facts.explained(study),
+            headline=facts.study_headline(study),
+            explained=facts.explanation(study),
             commands=commands,
             with_error=with_error,
             most=5,  # of the best and of the worst configs, if there are more than twice as many (chosen)

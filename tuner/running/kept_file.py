@@ -8,7 +8,7 @@ from tuner.records.urls import STUDY_FILE
 from tuner.study import find, is_fallback_of, key_warnings
 
 if TYPE_CHECKING:
-    from tuner.running.workbench import Workbench
+    from tuner.running.job import Workbench
 
 _COPIED = "# a copy of "
 """The beginning of a copy's remark, a comment that says of which file it is a copy, and where tuner ran."""

@@ -14,9 +14,9 @@ from tuner import probe
 from tuner.devices.cards import Cards, Occupancy, has_leaked, wait_until_idle
 from tuner.errors import DeviceError
 from tuner.nodes.source import Nodes
-from tuner.probe import own_files
+from tuner.probe.own_files import ProtectionMeans, clean_up, folders_of, warning, warning_of_saves
 from tuner.probe.run import kernel_oom_kills, run
-from tuner.running.workbench import Workbench
+from tuner.running.job import Workbench
 
 Outcome = TypeVar("Outcome")
 
@@ -34,7 +34,7 @@ def run_in(
 
 
 class RealProber:
-    """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
+    """Probes on the devices of a source; a `tuner.probe.probe_plan.Prober`.
 
     Memory that the cards hold when the prober is made does not count as busy later. `close` ends the open session.
     """
@@ -51,7 +51,7 @@ class RealProber:
         facts: Mapping[str, str] | None = None,
         nodes: Nodes | None = None,
     ) -> None:
-        """Read the devices as they are before any probe. Raises DeviceError when a card cannot be read.
+        """Probe on these devices, after reading how they are used before any probe.
 
         Args:
             source: the devices.
@@ -62,9 +62,12 @@ class RealProber:
             say: shows the user how files are kept, or which process cannot be killed.
             facts: facts about the machine, which are added to each result.
             nodes: the source, if it is several nodes; None for this machine.
+
+        Raises:
+            DeviceError: a card cannot be read.
         """
         self._say = say
-        self._has_told_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
+        self._has_reported_still_running = self._has_warned_of_files = self._has_warned_of_saves = False
         """What the user knows: which processes cannot be killed, how files are kept, and which are not."""
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
@@ -86,7 +89,10 @@ class RealProber:
         return self._sessions.open_key
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
+        """Run the plan of one probe, and return its result; `stop` is asked again and again whether it goes on.
+
+        Raises OutputError or TrainerError when the tuner's own side fails.
+        """
         is_warm = plan.request is not None
         if not is_warm or plan.session_key != self.open_session:  # a new trainer, for which the cards must be free
             self.close()
@@ -115,17 +121,17 @@ class RealProber:
         """Say once how the person's files are kept, if no private view of them can be had."""
         if plan.protects_files and not self._has_warned_of_files:
             self._has_warned_of_files = True
-            means = own_files.ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
-            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
-            if text := own_files.warning(folders, plan.slot.out_dir, means):
+            means = ProtectionMeans(has_views=False) if self._nodes else None  # None: the usual way
+            folders = folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := warning(folders, plan.slot.out_dir, means):
                 self._say(text)
 
     def _warn_of_saves(self, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
         """Say once that a probe has saved where the person's files are not protected."""
         saves_to = result.training.saves_to if result.training else ()
         if saves_to and not self._has_warned_of_saves:
-            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
-            if text := own_files.warning_of_saves(saves_to, folders, plan.slot.out_dir):
+            folders = folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := warning_of_saves(saves_to, folders, plan.slot.out_dir):
                 self._has_warned_of_saves = True
                 self._say(text)
 
@@ -142,9 +148,9 @@ class RealProber:
     def _tell_still_running(self) -> None:
         """Say once which processes of the last probe still run, because they cannot be killed."""
         process = self._sessions.still_running
-        if process and not self._has_told_still_running:
+        if process and not self._has_reported_still_running:
             self._say(f"{process} outlives its probe and cannot be killed; no other probe starts before it has ended")
-        self._has_told_still_running = process is not None
+        self._has_reported_still_running = process is not None
 
     def _wait_until_idle(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.Failure | None:
         """Return why the devices are not free for a probe; None once they are."""
@@ -206,7 +212,7 @@ def prober_on(
     Raises:
         DeviceError: a card cannot be read.
     """
-    own_files.clean_up()
+    clean_up()
     clock = clock or probe.MonotonicClock()
     make_prober = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
     if isinstance(source, Nodes):

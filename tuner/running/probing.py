@@ -122,7 +122,7 @@ class Probing:
 
         `facts_before`: those of the study's newest measurement, such as its version of torch.
         """
-        result = probe.with_sure_speed(result, self._spec.needed)
+        result = probe.without_rough_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
         result = replace(result, mfu_pct=mfu_pct)
         before, now = facts_before.get("torch"), result.facts.get("torch")
@@ -247,8 +247,8 @@ class Probing:
         if target is None:
             return expected
         until_target = max(0, target - finished)
-        if expected is None:  # a strategy that foretells its end will do so after some trials
-            return None if self._study.strategy.foretells_end else until_target
+        if expected is None:  # a strategy that predicts its end will do so after some trials
+            return None if self._study.strategy.predicts_end else until_target
         return min(until_target, expected)
 
     def _time_left(self, probes: float | None, history: History) -> float | None:
@@ -267,9 +267,9 @@ class Probing:
         confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         # only speeds, which have no largest value, are compared with the user's own config
         baseline = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        # a foretold end is counted with the readings that compare with the baseline; those after a target come on top
+        # a predicted end is counted with the readings that compare with the baseline; those after a target come on top
         target = self._job.target(self._spec)
-        are_counted = self._study.strategy.foretells_end and (target is None or history.finished + probes < target)
+        are_counted = self._study.strategy.predicts_end and (target is None or history.finished + probes < target)
         if self._job.purpose.configs_compete and not are_counted and baseline and history.to_compare(baseline):
             confirmation_s += max(usual_s, confirmation_s)
         workers = history.running + 1  # this process, and those that run a trial
@@ -294,7 +294,7 @@ class Probing:
             if self._job.interrupted():  # by the user; or the time is over, and a value counts even if it is rough
                 counts = self._job.is_late() and self._has_measured_enough(newest)
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
-            self._study.beat(trial)
+            self._study.renew_lease(trial)
             show(newest)
             # the first steps show what is trained: before all of them are made, nothing is compared
             is_early = so_far is not None and so_far.training is not None and so_far.training.is_early

@@ -70,7 +70,7 @@ class _Worker:
     """A worker's process, which can be started again. Its lines go to a queue; None stands for its end."""
 
     def __init__(self, plan: WorkerPlan, lines: "queue.SimpleQueue[tuple[_Worker, Line | None]]") -> None:
-        """Start the process. Raises OSError."""
+        """Start a worker's process. Raises OSError."""
         self.plan, self._lines = plan, lines
         self.starts = 0
         """How often the process was started."""

@@ -121,7 +121,7 @@ class History:
     @cached_property
     def _excused(self) -> set[int]:
         """The numbers of the failures of a trainer that was broken at first, which say nothing of their configs."""
-        return standing.broken(standing.ended(self.records))
+        return standing.failures_of_broken_trainer(standing.ended(self.records))
 
     @cached_property
     def meaningful(self) -> list[FrozenTrial]:
@@ -282,7 +282,7 @@ class History:
         return [cold.config for cold in sorted(self._cold.values(), key=attrgetter("value"), reverse=True)]
 
 
-Price = Callable[[Config], float]
+Starts = Callable[[Config], float]
 """Returns how many trainer starts a probe of a config takes now: 0 in an open session, otherwise 1."""
 
 ALL_PROBED = "every config has been probed or cannot fit"
@@ -290,7 +290,7 @@ ALL_PROBED = "every config has been probed or cannot fit"
 
 
 def one_start(config: Config) -> float:
-    """Return 1, the price of every config where each probe starts its trainer; a `Price`."""
+    """Return 1, as every config needs where each probe starts its trainer; a `Starts`."""
     return 1.0
 
 
@@ -298,7 +298,7 @@ class Aim(Enum):
     """What a probe is for."""
 
     SOAK = "to see whether its memory lasts"
-    TELL = "to store a report that a training with it ran out of memory"
+    REPORT = "to store a report that a training with it ran out of memory"
     SEARCH = "to learn about a config"
     CALIBRATE = "to make the rungs of an `auto` ladder, or an `auto` batch size"
     RETRY = "to repeat a failed probe"
@@ -329,21 +329,21 @@ class Done(NamedTuple):
     reason: str
 
 
-Chooser = Callable[[History, Price], Choice | Done | None]
-"""Chooses from a study's history, and from what a probe of each config costs now. None: the next chooser decides.
+Chooser = Callable[[History, Starts], Choice | Done | None]
+"""Chooses from a study's history, and from the starts that each config needs now. None: the next chooser decides.
 
 A chooser remembers nothing between two calls, except for its random numbers: all that it knows is in the history. A
-chooser to which all configs cost the same has the price as `_price`.
+chooser to which all configs cost the same names its second argument `_starts_needed`.
 """
 
 
-def first_answer(choosers: Sequence[Chooser], history: History, price: Price) -> Choice | Done | None:
+def first_answer(choosers: Sequence[Chooser], history: History, starts_needed: Starts) -> Choice | Done | None:
     """Return the answer of the first chooser that has one; None where none has."""
-    answers = (choose(history, price) for choose in choosers)
+    answers = (choose(history, starts_needed) for choose in choosers)
     return next((answer for answer in answers if answer is not None), None)
 
 
-def retry(history: History, _price: Price) -> Choice | None:
+def retry(history: History, _starts_needed: Starts) -> Choice | None:
     """Choose the config of the first failed trial that is due again; None without one."""
     failed = history.due_retry()
     if failed is None:
@@ -362,17 +362,17 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Config | None] = lambda history, _price: history.unconfirmed()
+    confirm: Callable[[History, Starts], Config | None] = lambda history, _starts_needed: history.unconfirmed()
     """Returns the config that the plain command must measure again once the search has ended; None if it need not."""
-    foretells_end: bool = False
+    predicts_end: bool = False
     """Whether `Choice.trials_left` is known after some trials; it then includes the probes that `confirm` adds."""
 
-    def choose(self, history: History, price: Price) -> Choice | Done:
+    def choose(self, history: History, starts_needed: Starts) -> Choice | Done:
         """Choose what to probe next.
 
         A config that failed by itself is probed outside any session now: the session may have caused the failure.
         """
-        answer = first_answer(self.choosers, history, price) or Done(reason=ALL_PROBED)
+        answer = first_answer(self.choosers, history, starts_needed) or Done(reason=ALL_PROBED)
         if isinstance(answer, Choice) and history.failed_before(answer.config):
             return replace(answer, cold=True)
         return answer

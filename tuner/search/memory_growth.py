@@ -68,7 +68,7 @@ class MemoryGrowth(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rising:
+class MemoryRise:
     """How the largest memory of a device rose in a run, and what follows for a longer run.
 
     All times are seconds since the run's first mark: the end of its first iteration.
@@ -92,7 +92,7 @@ class Rising:
     """The smallest difference of memory that counts."""
 
     @classmethod
-    def of(cls, device: DeviceSummary) -> "Rising | None":
+    def of(cls, device: DeviceSummary) -> "MemoryRise | None":
         """Return how a device's memory rose; None where that is not known."""
         if len(device.mem_rises) < 2:  # no rise beside the end
             return None
@@ -123,7 +123,7 @@ class Rising:
         return self._fitted(late=True)
 
     def _fitted(self, *, late: bool) -> MemoryGrowth:
-        """Return how fast the floors grow in a straight line, and how probable it is that they grow at all.
+        """Return how fast the least memory of each part grows in a straight line, and how probably it grows at all.
 
         The straight line that fits best is compared with curves that do not grow for ever, by Schwarz's criterion. A
         short part may miss the least memory, so the least of three neighbouring floors counts.
@@ -171,9 +171,10 @@ class Rising:
         return self.resolution_mib**2 / 12
 
     def _evidence_without_growth(self, at_s: NDArray[np.floating[Any]], floors: Floats) -> float:
-        """Return the largest evidence for a curve of the floors that does not grow for ever.
+        """Return the largest evidence for a curve of memory that does not grow for ever.
 
-        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps.
+        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps. `floors`: the least
+        memory in each part of the run, in MiB, around the times `at_s`.
         """
         variance = float(floors.var())
         evidence = [
@@ -235,15 +236,15 @@ class Rising:
         """
         return 0.0 if self.kind == "slope" else HOUR_S * (self._growth.mib_per_s + 2.0 * self._growth.error)
 
-    def rise_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
-        """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` random rises.
+    def future_rises_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
+        """Return by how many MiB the largest memory may rise from now to `until_s`, as `DRAWS` random draws.
 
         Memory grows in a share of the draws, which is the probability of growth. In all draws, records raise it. Growth
         counts from `peak_s` on: if what caused the peak recurs, such as an evaluation, all growth since then is added.
 
         Args:
             until_s: The end, in seconds after the first mark.
-            prior: What is known of records before the run.
+            prior: How often memory exceeds all before it, and by how much, as expected before the run.
 
         Returns:
             The rises, the smallest first.
@@ -286,7 +287,7 @@ class Rising:
             random: The source of random numbers.
             draws: The number of draws.
             log_time_ratio: The coming time as a multiple of the observed time, both in logarithms.
-            prior: What is known of records before the run.
+            prior: How often memory exceeds all before it, and by how much, as expected before the run.
             sizes: The observed records, in MiB.
         """
         # How many records come in each draw: the posterior of their rate is a gamma distribution.
@@ -361,14 +362,14 @@ def _misfit_of_steps(floors: Floats, steps: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lasts:
+class MemoryForecast:
     """How surely a config's memory suffices for a training, on the device where that is least sure."""
 
     hours: float
     """The length of the training."""
     chance: float
     """The probability that memory suffices to the end."""
-    rising: Rising
+    rise: MemoryRise
     """How memory rose in the run."""
     most_mib: float
     """With the probability `SURE`, memory stays below this."""
@@ -382,7 +383,7 @@ class Lasts:
     @property
     def filled_h(self) -> float:
         """The hours after which growth too small to show may have filled the memory; infinite without any."""
-        left_mib, hidden_mib_per_h = SPARE * self.total_mib - self.rising.now_mib, self.rising.hidden_mib_per_h
+        left_mib, hidden_mib_per_h = SPARE * self.total_mib - self.rise.now_mib, self.rise.hidden_mib_per_h
         return left_mib / hidden_mib_per_h if hidden_mib_per_h else math.inf
 
 
@@ -390,23 +391,26 @@ SPARE = 0.995
 """The share of a device's memory that a trainer can get."""
 
 
-def lasts(devices: tuple[DeviceSummary, ...], hours: float, prior: RecordPrior = USUAL) -> Lasts | None:
+def forecast_memory(
+    devices: tuple[DeviceSummary, ...], hours: float, prior: RecordPrior = USUAL
+) -> MemoryForecast | None:
     """Return how surely memory suffices for a training of so many hours, on the device where that is least sure.
 
-    None where no device's memory is known. `prior`: what is known of records before the run.
+    None where no device's memory is known. `prior`: how often memory exceeds all before it, and by how much, as
+    expected before the run.
     """
-    answers: list[Lasts] = []
+    answers: list[MemoryForecast] = []
     for device in devices:
-        rising, total_mib = Rising.of(device), device.mem_total_mib
-        if rising and total_mib:
-            rises_mib = rising.rise_mib(hours * HOUR_S, prior)
-            left_mib = SPARE * total_mib - rising.now_mib
+        rise, total_mib = MemoryRise.of(device), device.mem_total_mib
+        if rise and total_mib:
+            rises_mib = rise.future_rises_mib(hours * HOUR_S, prior)
+            left_mib = SPARE * total_mib - rise.now_mib
             answers.append(
-                Lasts(
+                MemoryForecast(
                     hours=hours,
                     chance=float((rises_mib <= left_mib).mean()),
-                    rising=rising,
-                    most_mib=rising.now_mib + float(np.quantile(rises_mib, SURE)),
+                    rise=rise,
+                    most_mib=rise.now_mib + float(np.quantile(rises_mib, SURE)),
                     total_mib=total_mib,
                 )
             )

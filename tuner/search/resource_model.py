@@ -169,7 +169,7 @@ class ResourceModel:
         return self._predict(self._features.matrices(configs))
 
     def logarithms_at(self, codes: NDArray[np.intp]) -> Prediction:
-        """Return the same as `logarithms`, but fast: for configs as codes, as of `Features.matrices_of_codes`."""
+        """Return the same as `logarithms`, but fast: for rows of codes, the positions of values among all values."""
         return self._predict(self._features.matrices_of_codes(codes))
 
     def expect(self, configs: Sequence[Config]) -> Prediction:
@@ -340,7 +340,7 @@ class Interval(NamedTuple):
     high: float
 
 
-class Foreseen(NamedTuple):
+class ExpectedResources(NamedTuple):
     """The memory and the speed that are expected of a config; each is None where no probe has measured any."""
 
     memory_share: Interval | None
@@ -348,7 +348,9 @@ class Foreseen(NamedTuple):
     samples_per_s: Interval | None
 
 
-def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Config]) -> list[Foreseen]:
+def expected_resources(
+    space: Space, trials: Sequence[TrialRecord], configs: Sequence[Config]
+) -> list[ExpectedResources]:
     """Return the memory and the speed that are expected of each config, by the trials that ran.
 
     Memory and the time of an iteration are each predicted by a `ResourceModel`: a fixed part, and a part that grows
@@ -366,12 +368,12 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
     times = [(launched(trial.config), rung(trial.config) / trial.samples_per_s) for trial in ran if trial.samples_per_s]
     expected_shares = _expected(space, shares, configs, ignored=MEMORYLESS, error=0.004, choice_deviation=0.25)
     expected_times = _expected(space, times, configs, error=0.15, choice_deviation=0.5, bend=1.5)
-    foreseen: list[Foreseen] = []
+    resources: list[ExpectedResources] = []
     for config, share, time in zip(configs, expected_shares, expected_times, strict=True):
         samples = rung(config)  # of an iteration, divided by the same factor
         speed = Interval(samples / time.mean, samples / time.high, samples / time.low) if time else None
-        foreseen.append(Foreseen(memory_share=share, samples_per_s=speed))
-    return foreseen
+        resources.append(ExpectedResources(memory_share=share, samples_per_s=speed))
+    return resources
 
 
 def _expected(

@@ -1,14 +1,16 @@
-"""A strategy as an Optuna sampler; the choosers of first configs, and Optuna's samplers as choosers.
+"""A strategy as an Optuna sampler; samples that fill a space; choosers of first configs, and of what Optuna draws.
 
 A strategy chooses the config of each probe from the history of a study. It asks its choosers in order, and takes the
 first answer. A session is a started trainer that serves several probes. A sibling is a similar case that was searched
 before, from which a search learns.
 """
 
+import math
 import random
 import warnings
-from collections.abc import Container, Sequence
-from itertools import islice
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import optuna
@@ -19,25 +21,102 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
-from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, one_start
-from tuner.search.design import distance
-from tuner.search.observed import Sibling
-from tuner.search.trials import distribution
-from tuner.study import Config, Parameter, SearchSpec, Space, Value
+from tuner.search.choosing import Choice, Chooser, Done, History, Starts, Strategy, one_start
+from tuner.search.frontier import DEVICE_MEMORY
+from tuner.search.trials import Sibling, distribution
+from tuner.study import LADDER, Config, Parameter, SearchSpec, Space, Value, grouped
+
+
+def space_filling(space: Space, count: int, seed: int = 0) -> list[Config]:
+    """Choose `count` configs that fill the space: a sample that shows all of it. A larger `count` only adds to the end.
+
+    The next config is always the config with the most values that no config before it has, so all values occur early.
+    Among equals, it is the config farthest from all before it: a maximin design (Johnson, Moore and Ylvisaker, 1990),
+    built greedily. Distances between numbers are distances between their ranks.
+
+    `seed`: decides between equals.
+    """
+    pool = list(space.configs())
+    random.Random(seed).shuffle(pool)  # noqa: S311 - decides between equals only
+    distances = [math.inf] * len(pool)  # of each config of the pool to the nearest chosen config
+    covered: set[tuple[str, Value]] = set()  # parameter and value, of all chosen configs
+    chosen: list[Config] = []
+    while pool and len(chosen) < count:
+        best = max(range(len(pool)), key=lambda place: (len(pool[place].items() - covered), distances[place]))
+        distances.pop(best)
+        newest = pool.pop(best)
+        chosen.append(newest)
+        covered |= newest.items()
+        distances = [min(least, distance(space, config, newest)) for config, least in zip(pool, distances, strict=True)]
+    return chosen
+
+
+def ordered_by_session(
+    configs: Sequence[Config], session_key: Callable[[Config], str | None], ladder: str | None = LADDER
+) -> list[Config]:
+    """Return the order in which to probe configs, so that each session starts once.
+
+    A session is a started trainer, which can serve the probes of several configs one after another. The configs of a
+    session follow each other, and those without a session come last. What needs little device memory comes first, both
+    among sessions and inside each. So the first config that runs out of memory comes late. The caller can then leave
+    out the configs that need more.
+
+    Args:
+        configs: The configs, all of one space.
+        session_key: Returns what is equal for configs that may share a session; None for a config without a session.
+        ladder: The parameter that decides how much memory a config needs.
+    """
+    memory = partial(_memory, names=DEVICE_MEMORY.growing_parameters(ladder))
+    by_session = grouped(configs, session_key)
+    alone = by_session.pop(None, [])
+    rising = [sorted(session, key=memory) for session in by_session.values()]
+    rising.sort(key=lambda session: memory(session[0]))
+    return [*chain.from_iterable(rising), *alone]
+
+
+def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
+    """Return a key that sorts configs by their need for device memory: the values of these parameters in turn.
+
+    0 stands for a text, and for a parameter that the config does not use.
+    """
+    values = (config.get(name, 0) for name in names)
+    return tuple(value if isinstance(value, int | float) else 0 for value in values)
+
+
+def distance(space: Space, config: Config, second: Config) -> float:
+    """Return how far two configs are apart: the sum of the distances of their values, each at most 1."""
+    return sum(
+        _value_distance(parameter, config.get(parameter.name), second.get(parameter.name))
+        for parameter in space.parameters
+    )
+
+
+def _value_distance(parameter: Parameter, value: Value | None, second: Value | None) -> float:
+    """Return the distance between two values of a parameter, from 0 to 1.
+
+    It is 0 for equal values, 1 for different words, and for numbers the share of the ranks that lie between them. None
+    stands for a config that does not use the parameter, which has the distance 1 to any value.
+    """
+    if value == second:
+        return 0.0
+    if value is None or second is None or any(isinstance(number, str) for number in parameter.values):
+        return 1.0
+    numbers = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - at least two, as two of them differ
+    return abs(numbers.index(value) - numbers.index(second)) / (len(numbers) - 1)
 
 
 class StrategySampler(RandomSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
-    def __init__(self, space: Space, strategy: Strategy, *, price: Price = one_start) -> None:
+    def __init__(self, space: Space, strategy: Strategy, *, starts_needed: Starts = one_start) -> None:
         """Make a sampler that asks `strategy` for configs of `space`.
 
-        `price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial.
+        `starts_needed` returns how many starts of the trainer a config needs now; it is called before each trial.
         """
         super().__init__()
         self._space = space
         self._strategy = strategy
-        self._price = price
+        self._starts_needed = starts_needed
         self._chosen: dict[int, Config] = {}
         """Number of a trial → its config."""
 
@@ -47,7 +126,7 @@ class StrategySampler(RandomSampler):
 
     def ended(self, study: Study) -> str | None:
         """Return why nothing is left to probe; None while something is."""
-        answer = self._strategy.choose(History(study, self._space), self._price)
+        answer = self._strategy.choose(History(study, self._space), self._starts_needed)
         return answer.reason if isinstance(answer, Done) else None
 
     def unconfirmed(self, study: Study) -> Config | None:
@@ -55,7 +134,7 @@ class StrategySampler(RandomSampler):
 
         Sessions may measure other values than the plain command, with which people train.
         """
-        return self._strategy.confirm(History(study, self._space), self._price)
+        return self._strategy.confirm(History(study, self._space), self._starts_needed)
 
     def stop_callback(self, study: Study, trial: FrozenTrial) -> None:
         """End `study.optimize(…, callbacks=[sampler.stop_callback])` once nothing is left to probe."""
@@ -78,7 +157,7 @@ class StrategySampler(RandomSampler):
         if (count := len(study.directions)) > 1:
             raise StudyError(f"the study has {count} objectives, and this sampler takes one; give it one `direction`")
         history = History(study, self._space, current_trial=trial.number)
-        answer = self._strategy.choose(history, self._price)
+        answer = self._strategy.choose(history, self._starts_needed)
         return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
 
     def after_end(self, history: History, done: Done) -> Config:
@@ -132,7 +211,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
     """
     configs = space.start_configs(per_variant)
 
-    def choose(history: History, _price: Price) -> Choice | None:
+    def choose(history: History, _starts_needed: Starts) -> Choice | None:
         """Choose the first seed that is new; None if all were probed."""
         config = next(filter(history.is_new, configs), None)
         return None if config is None else Choice(config=config)
@@ -141,7 +220,7 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
 
 
 def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
-    """Return the chooser of each sibling's best config, in the order of `siblings`.
+    """Return the chooser of each sibling's best config, in the order of `siblings`: of similar cases, measured before.
 
     Each sibling has one turn: the trial of its config stores its name, and it is then left out, even if it finds a
     better config later. Configs outside the space are left out, too, and so are those that `History.is_new` excludes:
@@ -152,7 +231,7 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     # it may be outside: this space may lack a value of the sibling, or have other rules
     configs = {case: config for case, config in nearest.items() if config in space}
 
-    def choose(history: History, _price: Price) -> Choice | None:
+    def choose(history: History, _starts_needed: Starts) -> Choice | None:
         """Choose the first new config of `configs`, the best config of each sibling; before it, the user's own config.
 
         A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out;
@@ -170,11 +249,11 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     return choose
 
 
-class Drawn:
+class OptunaChooser:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
-        """Make the chooser of a search.
+        """Choose what a sampler of Optuna draws.
 
         Args:
             space: The parameters and their values.
@@ -186,7 +265,7 @@ class Drawn:
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
         self._inner = _optuna_sampler(search, resumed_at)
 
-    def choose(self, history: History, price: Price) -> Choice | None:
+    def choose(self, history: History, starts_needed: Starts) -> Choice | None:
         """Choose the cheapest new config of four draws; None if no config is new.
 
         TPE repeats itself in small spaces. If no draw is new, the new config nearest to the first draw is chosen, out
@@ -198,7 +277,7 @@ class Drawn:
         relative_space = self._inner.infer_relative_search_space(study, trial)  # the parameters to draw together
         draws = [self._draw(study, trial, relative_space) for _ in range(4)]
         if new_draws := list(filter(history.is_new, draws)):
-            return Choice(config=min(new_draws, key=price))
+            return Choice(config=min(new_draws, key=starts_needed))
         new_configs = list(islice(filter(history.is_new, self._space.configs()), 1000))
         self._random.shuffle(new_configs)  # decides between equally near configs
         return Choice(config=min(new_configs, key=lambda config: distance(self._space, config, draws[0])))

@@ -22,9 +22,9 @@ from tuner.records.trial import (
     FAIL,
     FINISHED,
     TrialRecord,
+    error_with_disturbance,
     pooled,
     possible_loss,
-    widened,
     with_widened_errors,
 )
 from tuner.search.frontier import is_number
@@ -87,12 +87,12 @@ class Standing:
 
         Choices between configs are made by `error`.
         """
-        return widened(self.value, self.error, self.possible_loss)
+        return error_with_disturbance(self.value, self.error, self.possible_loss)
 
     @property
     def widened_speed_error(self) -> float | None:
         """The standard error of `samples_per_s` to print; None if unknown. See `widened_error`."""
-        return widened(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
+        return error_with_disturbance(self.samples_per_s or 0.0, self.speed_error, self.possible_loss)
 
     @property
     def printed_metrics(self) -> dict[str, float | None]:
@@ -193,11 +193,11 @@ def cold_and_warm(trials: Iterable[TrialRecord]) -> ColdAndWarm:
     """
     known = with_newest_soaks(ended(trials))
     has_lasted = {trial.launch_key: trial.may_be_best for trial in known if trial.soaks and trial.counts}
-    too_large = _too_large(known)
+    too_large = _numbers_of_too_large(known)
     known = [replace(trial, is_barred=True) if trial.number in too_large else trial for trial in known]
 
     # Group the trials that count by their config, in each way.
-    excused = broken(known)
+    excused = failures_of_broken_trainer(known)
     counted = [trial for trial in known if trial.counts and trial.number not in excused]
     cold_trials = grouped((trial for trial in counted if not trial.warm), attrgetter("launch_key"))
     warm_trials = grouped((trial for trial in counted if trial.warm), attrgetter("launch_key"))
@@ -217,19 +217,19 @@ def cold_and_warm(trials: Iterable[TrialRecord]) -> ColdAndWarm:
     return ColdAndWarm(cold, _eligible_standings(warm_trials))
 
 
-def _too_large(known: Sequence[TrialRecord]) -> set[int]:
+def _numbers_of_too_large(trials: Sequence[TrialRecord]) -> set[int]:
     """Return the numbers of the trials whose configs need too much memory for a training.
 
     They need at least as much as a config with which a training ran out of memory, as the user has reported.
     """
-    limits = [trial for trial in known if trial.grows_with is not None and trial.failed]  # the reported failures
+    limits = [trial for trial in trials if trial.grows_with is not None and trial.failed]  # the reported failures
     if not limits:  # reading all peaks takes time
         return set()
     peaks: dict[str, float] = {}
-    for trial in known:
+    for trial in trials:
         if trial.memory_share_pct is not None and not trial.soaks:
             peaks[trial.launch_key] = max(trial.memory_share_pct, peaks.get(trial.launch_key, 0.0))
-    return {trial.number for trial in known if any(_needs_as_much(trial, limit, peaks) for limit in limits)}
+    return {trial.number for trial in trials if any(_needs_as_much(trial, limit, peaks) for limit in limits)}
 
 
 def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, float]) -> bool:
@@ -338,7 +338,7 @@ def incumbent(trials: Iterable[TrialRecord]) -> float | None:
     return max((standing.value for standing in eligible(trials).values()), default=None)
 
 
-def broken(trials: Sequence[TrialRecord]) -> set[int]:
+def failures_of_broken_trainer(trials: Sequence[TrialRecord]) -> set[int]:
     """Return the numbers of the failed trials that say nothing of their configs, because the trainer was broken then.
 
     If at least `BROKEN_AFTER` trials failed before the first trial completed, the trainer was broken until then. No
@@ -565,9 +565,9 @@ def _barred(own_trials: Sequence[TrialRecord]) -> Standing:
     return replace(_averaged(cold or own_trials), is_eligible=False)
 
 
-def _averaged(ran: Sequence[TrialRecord]) -> Standing:
+def _averaged(trials: Sequence[TrialRecord]) -> Standing:
     """Return what some trials of one config show together: the means of the readings that count, with their errors."""
-    readings = agreeing(ran)
+    readings = agreeing(trials)
     values = [trial.values for trial in readings]
     speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in readings]
     known = [(speed, error) for speed, error in speeds if speed is not None]
@@ -643,8 +643,8 @@ def least_times(best: Standing, baseline: Standing, *, is_speed: bool) -> float 
 def _speed_apart(trial: TrialRecord, errors: float, *, is_speed: bool, with_waits: bool = True) -> float | None:
     """Return a trial's speed plus so many of its standard errors; None where they are unknown.
 
-    `is_speed`: as of `least_times`. With `with_waits` false, waits for processors that others used are taken out;
-    unknown if the rank hardly ran.
+    `is_speed`: whether the first objective is the speed; otherwise it is samples/s. With `with_waits` false, waits for
+    processors that others used are taken out; unknown if the rank hardly ran.
     """
     of_samples = trial.samples_per_s, trial.probe.samples_per_s_se
     speed, error = (trial.value, trial.error) if is_speed else of_samples

@@ -15,7 +15,7 @@ from tuner import probe
 from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import NO_READING, OK, PRUNED
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.search.memory_growth import Rising
+from tuner.search.memory_growth import MemoryRise
 from tuner.study import Config, Constraint, ProbeSpec, value_text
 
 
@@ -115,14 +115,15 @@ def judge(
 def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
     """Yield why a longer run may run out of memory: it grows, too little stayed free, or the allocator had to retry.
 
-    `headroom_pct` and `training_hours`: as of `judge`.
+    `headroom_pct`: the percentage of each device's memory that must stay free. `training_hours`: the hours after which
+    memory that surely grows must not have ended.
     """
     for device in result.devices:
-        rising, total_mib = Rising.of(device), device.mem_total_mib
-        if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
+        rise, total_mib = MemoryRise.of(device), device.mem_total_mib
+        if rise and total_mib and rise.now_mib + rise.sure_mib_per_h * training_hours > total_mib:
             yield (
-                f"memory grows by {rising.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
-                f"{total_mib - rising.now_mib:.0f} MiB stayed free"
+                f"memory grows by {rise.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
+                f"{total_mib - rise.now_mib:.0f} MiB stayed free"
             )
     free_pct = probe.value(result, "headroom_pct")
     if free_pct is not None and free_pct < headroom_pct:
@@ -141,7 +142,8 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
     - Nobody, or the set-up: the config is probed again.
     - Unknown: if a session served the probe, the plain command probes the config again.
 
-    `attempt`: the failures of this config in a row, including this one. `is_first`: as of `judge`.
+    `attempt`: the failures of this config in a row, including this one. `is_first`: whether no
+    probe of the case has ended before.
     """
     status = failure.kind.value
     is_excused = result.is_disturbed or (is_first and not result.start_up_s)

@@ -27,7 +27,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import FIRST_TRIALS, Aim, Choice, Done, History, Price, Strategy, confirmation, one_start
+from tuner.search.choosing import FIRST_TRIALS, Aim, Choice, Done, History, Starts, Strategy, confirmation, one_start
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -154,7 +154,7 @@ class OwnTrial:
         return self.choice.aim is Aim.CONFIRM
 
 
-_AIM_ATTRIBUTES = {Aim.CONFIRM: schema.CONFIRMS, Aim.SOAK: schema.SOAKS, Aim.TELL: schema.TOLD}
+_AIM_ATTRIBUTES = {Aim.CONFIRM: schema.CONFIRMS, Aim.SOAK: schema.SOAKS, Aim.REPORT: schema.REPORTED_OOM}
 """Aim of a probe → the attribute of the trial that says so."""
 
 
@@ -274,7 +274,7 @@ class CaseStudy:
 
     @property
     def awaited_now(self) -> frozenset[int]:
-        """The ids of the running trials for which this process waits where it cannot begin a trial.
+        """The ids of the running trials that must end before this process can begin a trial, read now.
 
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
@@ -363,7 +363,7 @@ class CaseStudy:
     def ask(
         self,
         target: int | None,
-        price: Price = one_start,
+        starts_needed: Starts = one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> OwnTrial | None:
@@ -376,7 +376,7 @@ class CaseStudy:
         Args:
             target: The number of ended and running trials at which the search ends; None where only the strategy ends
                 it.
-            price: Returns how many trainer starts a probe of a config takes now: 0 in an open session, otherwise 1.
+            starts_needed: Returns how many trainer starts a probe of a config takes now: 0 in an open session.
             has_time: Returns whether a probe of so many seconds may begin. The seconds are the median of the case's
                 probes, or fewer where the strategy expects fewer; None before the case's first value.
             left_s: Returns the seconds in which probes may begin.
@@ -393,7 +393,7 @@ class CaseStudy:
             probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
             # a confirmation runs alone on its machine: one that runs now, or the one that is next
             is_confirming_here = any(probe.confirms for probe in probes_here)
-            choice = None if is_confirming_here else self._next_choice(history, target, price, left_s())
+            choice = None if is_confirming_here else self._next_choice(history, target, starts_needed, left_s())
             is_confirmation = choice is not None and choice.aim is Aim.CONFIRM
             self._waits_for_machine = is_confirming_here or (is_confirmation and bool(probes_here))
             if choice is None or self._waits_for_machine or not has_time(_expected_s(choice, history)):
@@ -432,7 +432,7 @@ class CaseStudy:
             is_repeat=history.newest(trial.params) is not None,
         )
 
-    def _next_choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
+    def _next_choice(self, history: History, target: int | None, starts_needed: Starts, left_s: float) -> Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 
         A confirmation comes first if the time that is left is too short for the search's next probe and the
@@ -441,19 +441,19 @@ class CaseStudy:
         Args:
             history: What the study has probed so far.
             target: The number of ended and running trials at which the search ends; None without such a number.
-            price: As of `ask`.
+            starts_needed: Returns how many trainer starts a probe of a config takes now.
             left_s: The seconds in which probes may begin.
         """
         choice = None
         if target is None or history.finished + history.running < target:
-            answer = self.strategy.choose(history, price)
+            answer = self.strategy.choose(history, starts_needed)
             choice = answer if isinstance(answer, Choice) else None
         if choice and choice.aim is not Aim.SEARCH:
             return choice
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
-        config = self.strategy.confirm(history, price) if may_confirm else None
+        config = self.strategy.confirm(history, starts_needed) if may_confirm else None
         return confirmation(config) if config else choice
 
     def why_done(self, *, keep: bool = True) -> str | None:
@@ -503,7 +503,7 @@ class CaseStudy:
             self._reported[trial.number] = iteration
         return bool(would_prune)
 
-    def beat(self, trial: OwnTrial) -> None:
+    def renew_lease(self, trial: OwnTrial) -> None:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:

@@ -17,11 +17,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StoreError
 from tuner.records.case_record import StudyAttributes, comparable, in_newest_form, known_case
-from tuner.records.schema import IDENTITY, MENDED, storable
+from tuner.records.schema import IDENTITY, REPAIRED, storable
 from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
-from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
-from tuner.search.trials import typed_trial
+from tuner.search.trials import Observed, Sibling, typed_trial
 from tuner.store.database import Database
 from tuner.store.leases import is_held, lives_at
 from tuner.store.storage import StoredCase
@@ -36,13 +35,13 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     storage = database.storage
 
     def check() -> None:
-        """Compare the settings that the study stores with those of now; `_mends_or_raise` is called for its error."""
+        """Compare the settings that the study stores with those of now; `_repairs_or_raise` is called for its error."""
         study_id = storage.study_id(name)
         if study_id is None:
             return
         stored = StudyAttributes(storage.get_study_user_attrs(study_id)).identity
         if stored is not None and stored != storable(identity):
-            _mends_or_raise(database, name, stored, identity, storage.get_all_trials(study_id, deepcopy=False))
+            _repairs_or_raise(database, name, stored, identity, storage.get_all_trials(study_id, deepcopy=False))
 
     database.transact(check)
 
@@ -52,7 +51,7 @@ def open_study(
 ) -> optuna.Study:
     """Begin and return the study called `name`, or resume it with unchanged settings. The caller holds a transaction.
 
-    A study that has measured nothing yet takes over new settings: a person has mended its set-up.
+    A study that has measured nothing yet takes over new settings: a person has repaired its set-up.
 
     Args:
         database: The database.
@@ -81,11 +80,11 @@ def open_study(
         )
     if stored is not None and stored != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        if _mends_or_raise(database, name, stored, identity, trials):  # from now on, the trials so far do not count
-            study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
+        if _repairs_or_raise(database, name, stored, identity, trials):  # from now on, the trials so far do not count
+            study.set_user_attr(REPAIRED, 1 + max((trial.number for trial in trials), default=-1))
 
     # Store what has changed.
-    if attributes.get(IDENTITY) != storable(identity):  # new, mended, or in the form of an older version
+    if attributes.get(IDENTITY) != storable(identity):  # new, repaired, or in the form of an older version
         study.set_user_attr(IDENTITY, identity)
     if study.metric_names != list(objectives):  # without names, optuna-dashboard numbers the objectives
         with warnings.catch_warnings():
@@ -106,12 +105,12 @@ def unchanged_attributes(database: Database, study: optuna.Study, identity: dict
     return attributes
 
 
-def _mends_or_raise(
+def _repairs_or_raise(
     database: Database, study: str, stored: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return whether a study takes over new settings: True if they mend it, False if they mean the same as its own.
+    """Return whether a study takes over new settings: True if they repair it, False if they mean the same as its own.
 
-    They mend a study if it has measured nothing yet and nobody runs a trial: a person has repaired its set-up. The
+    They repair a study if it has measured nothing yet and nobody runs a trial: a person has repaired its set-up. The
     objectives must stay, because Optuna fixes their number. Once there are trials, the space must stay, because Optuna
     fixes the values of their parameters.
 
@@ -123,7 +122,7 @@ def _mends_or_raise(
         trials: The trials of the study.
 
     Raises:
-        StoreError: The settings differ, and do not mend the study.
+        StoreError: The settings differ, and do not repair the study.
     """
     must_stay = ("objective", "space") if trials else ("objective",)
     if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):
@@ -184,7 +183,7 @@ def siblings(
         study: The name of the case's study.
         case: The case.
         identity: The settings of the case, which a sibling must share as far as they decide what is measured.
-        script: The name and digest of its script, as of `Workbench.script_digest`; None where that is unknown.
+        script: The name and digest of the script that it runs; None where that is unknown.
     """
     storage, prefix = database.storage, f"{study}/"
 

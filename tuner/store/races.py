@@ -74,7 +74,7 @@ class RaceRuns:
 
         return self._database.transact(try_claim, exclusive=True)
 
-    def beat(self) -> None:
+    def renew_claim(self) -> None:
         """Renew the claim, if any, every `BEAT_S` seconds: so processes on other hosts know that this process lives."""
         if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
             number, claim = self._claimed

@@ -1,6 +1,7 @@
 """Optuna's storage with its trials read by a few queries. All SQL with which a search reads trials is in this file.
 
-Each case of the tuner is a study of Optuna. A lease in a trial's attributes says which process runs the trial.
+Each case of the tuner is a study of Optuna. A lease in a trial's attributes says which process runs the trial. A
+journal is the file of Optuna's JournalStorage, which is only read.
 """
 
 import math
@@ -10,20 +11,24 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import optuna
 from optuna.distributions import json_to_distribution
-from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Connection, Row, String, bindparam, cast, or_, select
 
+from tuner.errors import StoreError
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, is_case_of, read_json, storable
 from tuner.records.trial import RUNNING, is_whole, stored_facts
 from tuner.store.leases import Lease
-from tuner.study import grouped
+from tuner.study import grouped, open_regular
 
 NO_RECORD = "Record does not exist."
 """The text of Optuna's KeyError for a study or a trial that is gone."""
@@ -314,3 +319,70 @@ def _constraint(key: str, document: str) -> Any:
     if key.startswith("constraints") and not isinstance(value, int | float):
         raise TypeError("a constraint is a number")
     return value
+
+
+class JournalStudy(NamedTuple):
+    """A study of a journal."""
+
+    trials: Sequence[FrozenTrial]
+    processes: Sequence[str]
+    """The process that began each trial: each line names its own, and the thread."""
+
+
+def studies_of(path: Path) -> list[str]:
+    """Return the names of the studies in a journal. Raises StoreError."""
+    with _errors_explained(path):
+        return sorted(study.study_name for study in _storage_of(path).get_all_studies())
+
+
+def read_journal(path: Path, study: str) -> JournalStudy | None:
+    """Return a study of a journal; None where it has none of this name. Raises StoreError."""
+    with _errors_explained(path):
+        storage = _storage_of(path)
+        ids = {summary.study_name: summary._study_id for summary in storage.get_all_studies()}
+        if study not in ids:
+            return None
+        trials = storage.get_all_trials(ids[study], deepcopy=False)
+        return JournalStudy(trials=trials, processes=_processes(path, ids[study]))
+
+
+@contextmanager
+def _errors_explained(path: Path) -> Iterator[None]:
+    """Turn the errors of a journal that is unreadable or damaged into StoreError, which says what is wrong."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"the journal {path} cannot be read: {error.strerror}") from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"  # Optuna checks no line, so a damaged line may cause any error
+        raise StoreError(f"{path} is damaged, or no journal of this version of Optuna: {reason}") from error
+
+
+def _storage_of(path: Path) -> JournalStorage:
+    """Return Optuna's storage of a journal. Raises StoreError for a file that is no journal."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with open_regular(path) as file:
+        begin = file.read(16)
+    if begin == b"SQLite format 3\0":
+        raise StoreError(f"{path} is a database of SQLite; its URL is sqlite:///{path}")
+    if begin and begin[:1] != b"{":
+        raise StoreError(f"{path} is no journal of Optuna: it does not begin with a JSON object")
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _processes(path: Path, study_id: int) -> list[str]:
+    """Return the process that began each trial of the study, in the order of the trials.
+
+    A `worker_id` is the process and its thread, joined by a hyphen.
+    """
+    create_trial = 4  # `JournalOperation.CREATE_TRIAL`
+    processes: list[str] = []
+    with open_regular(path) as file:
+        for line in file:  # each is an operation, such as the begin of a trial
+            operation = read_json(line)  # None for a line that is being written
+            begins_trial = isinstance(operation, dict) and operation.get("op_code") == create_trial
+            if begins_trial and operation.get("study_id") == study_id:
+                processes.append(str(operation.get("worker_id")).rpartition("-")[0])
+    return processes

@@ -22,7 +22,18 @@ from tuner.study.keys import (
 )
 from tuner.study.launches import launch_with_flags, launches, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
-from tuner.study.shell import literal_line, literal_word, quoted, shell_join, shell_split
+from tuner.study.shell import (
+    escaped,
+    expanded,
+    joined,
+    literal_line,
+    literal_word,
+    looked_up,
+    parts,
+    quoted,
+    shell_join,
+    shell_split,
+)
 from tuner.study.space import (
     LADDER,
     NODES,
@@ -66,6 +77,7 @@ from tuner.study.spec import (
 )
 from tuner.study.study_file import (
     DeviceKind,
+    changed_study,
     complaints,
     find,
     is_fallback_of,
@@ -81,4 +93,3 @@ from tuner.study.study_file import (
     study_exists,
     unmatched,
 )
-from tuner.study.variables import escaped, expanded, joined, looked_up, parts

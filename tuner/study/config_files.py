@@ -154,7 +154,7 @@ def named_files(words: Sequence[str]) -> list[str]:
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     """Return a text of TOML with other values, changed line by line, so that comments and order stay.
 
-    `values`: as in `changed_text`. Raises TrainerError where the text lacks one of them.
+    `values`: the keys to a value, joined by dots → the new value. Raises TrainerError where the text lacks one of them.
     """
     # of `[name]`, or of an array of tables, `[[name]]`: this name keeps its brackets, so no keys lead into it
     heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+|\[[^\[\]]+\])\]\s*(?:#.*)?$")

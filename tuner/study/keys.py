@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tuner.study.variables import refers
+from tuner.study.shell import refers
 
 MASKED = "***"
 """What is stored in place of a literal key."""

@@ -17,10 +17,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tuner.study.config_files import values_in
+from tuner.count import as_parameter
+from tuner.study.command_words import Setting, settings
+from tuner.study.config_files import named_files, values_in
 from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
-from tuner.study.space import Value, value_text
+from tuner.study.space import Value, read_number, value_text
 from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
@@ -73,7 +75,7 @@ class LaunchSpace:
     @property
     def parameters(self) -> frozenset[str]:
         """The names of all parameters that this space searches or computes."""
-        return frozenset(map(_parameter, (*self.space, *self.computed)))
+        return frozenset(map(as_parameter, (*self.space, *self.computed)))
 
 
 @cache
@@ -85,9 +87,9 @@ def launches() -> Mapping[str, LaunchSpace]:
 
 def launch_with_flags(flags: Collection[str]) -> str | None:
     """Return the name of the launch that a script belongs to, by the flags that it has; None for any other script."""
-    known = set(map(_without_dashes, flags))
+    known = {flag.replace("-", "_") for flag in flags}
     for name, launch in launches().items():
-        if launch.typical_flags and known.issuperset(map(_without_dashes, launch.typical_flags)):
+        if launch.typical_flags and all(flag.replace("-", "_") in known for flag in launch.typical_flags):
             return name
     return None
 
@@ -107,80 +109,16 @@ def with_launches(study: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Command:
-    """A study's command, in which flags are replaced by placeholders one after another."""
+class _Completion:
+    """The command of a study, and what a launch adds to the study: both change setting by setting."""
 
     words: list[str]
+    """The command, with placeholders for the settings so far."""
     env: dict[str, str]
     file: str = ""
     """The configuration file, as the command names it."""
     in_file: Mapping[str, Value] = field(default_factory=dict)
     """The keys to a value of the configuration file, joined by dots → the value."""
-
-    def value_of(self, flag: str) -> str | None:
-        """Return the typed value of a flag, "true" for one without a value; None where the command lacks the flag."""
-        place = self._index_of(flag)
-        if place is None:
-            return None
-        _, equals, value = self.words[place].partition("=")
-        if equals:
-            return value
-        return "true" if self.is_bare(flag) else self.words[place + 1]
-
-    def is_bare(self, flag: str) -> bool:
-        """Return whether a flag is typed without a value: nothing or another flag follows it."""
-        place = self._index_of(flag)
-        if place is None or "=" in self.words[place]:
-            return False
-        if place + 1 == len(self.words):
-            return True
-        return re.match(r"--?[A-Za-z]|\{flag:", self.words[place + 1]) is not None
-
-    def put_placeholder(self, flag: str, placeholder: str, after: str = "") -> None:
-        """Replace a flag's value by a placeholder; add the flag where it is missing.
-
-        It is added behind the word `after`, or at the end. A flag without a value is replaced as a whole, by a
-        placeholder such as `{flag:NAME}`.
-        """
-        place = self._index_of(flag)
-        if place is None:
-            at = self.words.index(after) + 1 if after in self.words else len(self.words)
-            added = [placeholder] if placeholder.startswith("{flag:") else [f"--{flag}", placeholder]
-            self.words[at:at] = added
-        elif "=" in self.words[place]:
-            name = self.words[place].partition("=")[0]
-            self.words[place] = f"{name}={placeholder}"
-        elif self.is_bare(flag):
-            self.words[place] = placeholder
-        else:
-            self.words[place + 1] = placeholder
-
-    def sets(self, name: str) -> bool:
-        """Return whether the command or its file sets the value called `name`. `auto` in the file counts as not set."""
-        return self.value_of(name) is not None or self.in_file.get(name, "auto") != "auto"
-
-    def values(self) -> dict[str, Value]:
-        """Return parameter → its value in the command, or else in its file; typed placeholders are left out."""
-        values = {_parameter(keys): value for keys, value in self.in_file.items()}
-        for word in self.words:
-            flag = word.partition("=")[0].lstrip("-") if word.startswith("--") else ""
-            text = self.value_of(flag) if flag else None
-            if text and "{" not in text:
-                values[_parameter(flag)] = _typed_value(text)  # replaces the value of the file
-        return values
-
-    def _index_of(self, flag: str) -> int | None:
-        """Return the index of the word with a flag; None where the command lacks the flag."""
-        for place, word in enumerate(self.words):
-            if word.startswith("--") and _without_dashes(word.partition("=")[0]) == _without_dashes(flag):
-                return place
-        return None
-
-
-@dataclass(slots=True)
-class _Additions:
-    """What a launch adds to a study: `_add_to_space` and `_add_computed_flags` fill it, setting by setting."""
-
     space: dict[str, dict[str, Any]] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
     """Parameter → the value with which its flag is left out of the command."""
@@ -188,6 +126,33 @@ class _Additions:
     """Parameter → the keys to its value in the configuration file."""
     computed: dict[str, str] = field(default_factory=dict)
     """Parameter → the expression of its value."""
+
+    def setting(self, flag: str) -> Setting | None:
+        """Return the setting of a flag in the command; None where the command lacks the flag."""
+        return next((typed for typed in settings(self.words, with_bare=True) if typed.is_called(flag)), None)
+
+    def put_placeholder(self, flag: str, placeholder: str, after: str = "") -> None:
+        """Replace a flag's value by a placeholder; add a missing flag behind the word `after`, or at the end.
+
+        A placeholder such as `{flag:NAME}` stands for a flag without a value.
+        """
+        if typed := self.setting(flag):
+            self.words[typed.word_index] = typed.word_with(placeholder, self.words)
+            return
+        at = self.words.index(after) + 1 if after in self.words else len(self.words)
+        self.words[at:at] = [placeholder] if placeholder.startswith("{flag:") else [f"--{flag}", placeholder]
+
+    def sets(self, name: str) -> bool:
+        """Return whether the command or its file sets the value called `name`. `auto` in the file counts as not set."""
+        return self.setting(name) is not None or self.in_file.get(name, "auto") != "auto"
+
+    def values(self) -> dict[str, Value]:
+        """Return parameter → its value in the command, or else in its file; typed placeholders are left out."""
+        of_file = {as_parameter(keys): value for keys, value in self.in_file.items()}
+        typed = settings(self.words, with_bare=True)
+        return of_file | {
+            setting.parameter: _typed_value(setting.value) for setting in typed if "{" not in setting.value
+        }
 
 
 def _with_launch(study: dict[str, Any], name: str, launch: LaunchSpace) -> dict[str, Any]:
@@ -199,27 +164,27 @@ def _with_launch(study: dict[str, Any], name: str, launch: LaunchSpace) -> dict[
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
         raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
-    command, added = _command(trainer, options, launch), _Additions()  # both are changed by the steps below
-    values = {**launch.rule_defaults, **command.values()}
+    added = _command_to_complete(trainer, options, launch)
+    values = {**launch.rule_defaults, **added.values()}
     for flag, setting in launch.space.items():
-        current = _current_value(command, flag, setting)
+        current = _current_value(added, flag, setting)
         if current is not None:
-            values[_parameter(flag)] = current
-            _add_to_space(command, flag, setting, current, added)
+            values[as_parameter(flag)] = current
+            _add_to_space(added, flag, setting, current)
     if not added.space:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
-    _add_computed_flags(command, launch, values, added)
+    _add_computed_flags(added, launch, values)
     rules = [_rule_with_values(text, values, added) for text in launch.rules]
     return {
         "objective": "samples_per_s",
         **study,
-        "trainer": {**trainer, "options": _completed_options(options, command, added)},
+        "trainer": {**trainer, "options": _completed_options(options, added)},
         "space": {**added.space, **(study.get("space") or {})},
         "rules": [*(rule for rule in rules if rule is not None), *(study.get("rules") or ())],
     }
 
 
-def _completed_options(options: Mapping[str, Any], command: _Command, added: _Additions) -> dict[str, Any]:
+def _completed_options(options: Mapping[str, Any], added: _Completion) -> dict[str, Any]:
     """Return a trainer's options with the command that has placeholders, and with the keys that a launch adds.
 
     The keys `unset` and `computed` are those of `added`; `files` names the configuration file of the command for those
@@ -230,33 +195,35 @@ def _completed_options(options: Mapping[str, Any], command: _Command, added: _Ad
     """
     is_counted_inside = not options.keys() & {"progress", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
-    completed = {**defaults, **options, "command": command.words}
-    if command.env:
-        completed["env"] = command.env
-    files = {command.file: added.files} if added.files else {}
+    completed = {**defaults, **options, "command": added.words}
+    if added.env:
+        completed["env"] = added.env
+    files = {added.file: added.files} if added.files else {}
     for key, additions in {"unset": added.unset, "computed": added.computed, "files": files}.items():
         if additions:
             completed[key] = {**additions, **(options.get(key) or {})}
     return completed
 
 
-def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: LaunchSpace) -> _Command:
-    """Return the command of a study. Its file is the first JSON file among its words with the keys `launch.file`."""
+def _command_to_complete(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: LaunchSpace) -> _Completion:
+    """Return a study's command, to which nothing of the launch is added yet.
+
+    Its file is the first JSON file among its words with the keys `launch.file`.
+    """
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
-    command = _Command(words, {name: str(value) for name, value in (options.get("env") or {}).items()})
+    command = _Completion(words, {name: str(value) for name, value in (options.get("env") or {}).items()})
     if not launch.file:
         return command
     folder = Path(str(trainer.get("root") or ""), str(options.get("cwd") or "")).expanduser()
-    for word in words:
-        name = word.rpartition("=")[2]  # of `--deepspeed=FILE`, or of a word of its own
+    for name in named_files(words):
         values = values_in(folder / name) if name.endswith(".json") else {}
         if launch.file in values:
             return replace(command, file=name, in_file=values)
     return command
 
 
-def _current_value(command: _Command, flag: str, setting: LaunchSetting) -> Value | None:
+def _current_value(command: _Completion, flag: str, setting: LaunchSetting) -> Value | None:
     """Return the value that a setting has in the command as it is; None where the setting cannot be searched.
 
     It cannot be searched where a flag that it needs is missing, or a flag that it excludes is there. Nor can it where
@@ -264,7 +231,8 @@ def _current_value(command: _Command, flag: str, setting: LaunchSetting) -> Valu
     """
     if not all(map(command.sets, setting.needs)) or any(map(command.sets, setting.without)):
         return None
-    text = command.env.get(flag) if setting.env else command.value_of(flag)
+    typed = command.setting(flag)
+    text = command.env.get(flag) if setting.env else typed and typed.value
     if setting.switch:
         if text is None:
             return None if setting.typed else False
@@ -278,7 +246,7 @@ def _current_value(command: _Command, flag: str, setting: LaunchSetting) -> Valu
     return current if is_of_kind and not is_placeholder else None
 
 
-def _add_to_space(command: _Command, flag: str, setting: LaunchSetting, current: Value, added: _Additions) -> None:
+def _add_to_space(added: _Completion, flag: str, setting: LaunchSetting, current: Value) -> None:
     """Add a setting to the space of a study, and put its placeholder into the command or its file.
 
     `flag` is the name of the setting. `current` is its value in the command, which the space lists first. A setting
@@ -286,9 +254,8 @@ def _add_to_space(command: _Command, flag: str, setting: LaunchSetting, current:
     """
     if not setting.when.keys() <= added.space.keys():
         return
-    parameter = flag if setting.switch else _parameter(flag)
-    # a key of a file always has a value
-    is_given = flag in command.env if setting.env else bool(setting.key) or command.value_of(flag) is not None
+    parameter, typed = flag if setting.switch else as_parameter(flag), added.setting(flag)
+    is_given = flag in added.env if setting.env else setting.key or typed is not None  # a key of a file has a value
 
     # The space. A setting that counts only sometimes, and is not given, has no current value to begin with.
     choices = (False, True) if setting.switch else setting.choices
@@ -303,15 +270,15 @@ def _add_to_space(command: _Command, flag: str, setting: LaunchSetting, current:
         return
     if not (is_given or setting.switch):
         added.unset[parameter] = current  # at this value the flag is left out
+    is_there_or_not = setting.switch and (typed is None or typed.is_bare)
+    placeholder = f"{{flag:{parameter}}}" if is_there_or_not else f"{{{parameter}}}"
     if setting.env:
-        command.env[flag] = f"{{{parameter}}}"
-    elif setting.switch and (not is_given or command.is_bare(flag)):
-        command.put_placeholder(flag, f"{{flag:{parameter}}}", setting.after)
+        added.env[flag] = placeholder
     else:
-        command.put_placeholder(flag, f"{{{parameter}}}", setting.after)
+        added.put_placeholder(flag, placeholder, setting.after)
 
 
-def _add_computed_flags(command: _Command, launch: LaunchSpace, values: Mapping[str, Value], added: _Additions) -> None:
+def _add_computed_flags(added: _Completion, launch: LaunchSpace, values: Mapping[str, Value]) -> None:
     """Add the flags whose values are computed from searched flags, so that the total batch stays.
 
     In their expressions, `{own:NAME}` is replaced by the number that the command has. Where that number is unknown, the
@@ -319,18 +286,19 @@ def _add_computed_flags(command: _Command, launch: LaunchSpace, values: Mapping[
     with which torchtitan computes the value itself. `values`: parameter → its value in the command.
     """
     for flag, computed in launch.computed.items():
-        parameter, expression = _parameter(flag), str(computed["value"])
+        parameter, expression = as_parameter(flag), str(computed["value"])
         own_values = {parameter: computed["own"], **values} if "own" in computed else values
         names = re.findall(r"\{own:(\w+)\}", expression)
-        may_be_computed = "own" in computed or command.value_of(flag) in {None, "-1"}
+        typed = added.setting(flag)
+        may_be_computed = "own" in computed or typed is None or typed.value == "-1"
         if may_be_computed and all(isinstance(own_values.get(name), int) for name in names):
             for name in names:
                 expression = expression.replace(f"{{own:{name}}}", str(own_values[name]))
             added.computed[parameter] = expression
-            command.put_placeholder(flag, f"{{{parameter}}}")
+            added.put_placeholder(flag, f"{{{parameter}}}")
 
 
-def _rule_with_values(rule: str, values: Mapping[str, Value], added: _Additions) -> str | None:
+def _rule_with_values(rule: str, values: Mapping[str, Value], added: _Completion) -> str | None:
     """Return a rule of a launch with values in place of the parameters that are not searched.
 
     `values`: parameter → its value in the command. Returns None where no parameter of the rule is searched, and where a
@@ -355,17 +323,5 @@ def _typed_value(text: str) -> Value:
     """Return the value that a typed text stands for: true or false, a number, or else the text itself."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
-    try:
-        return int(text) if re.fullmatch(r"-?\d{1,15}", text) else float(text)
-    except ValueError:
-        return text
-
-
-def _without_dashes(flag: str) -> str:
-    """Return a flag in the spelling in which flags are compared: `tensor_parallel` for `--tensor-parallel`."""
-    return flag.lstrip("-").replace("-", "_")
-
-
-def _parameter(flag: str) -> str:
-    """Return the name of a flag as a parameter: `tensor_parallel` for `--parallelism.tensor-parallel`."""
-    return _without_dashes(flag).rpartition(".")[2]
+    number = read_number(text)
+    return text if number is None else number

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -69,6 +70,16 @@ _DRAWS = 200_000
 """The most random draws in a search for configs that can be measured; they take some seconds."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def read_number(text: str) -> int | float | None:
+    """Return a number that is written as `50`, `.5` or `1e-4`; None for any other text, also for `050`.
+
+    A whole number of more than 300 digits becomes infinite.
+    """
+    if not re.fullmatch(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", text):
+        return None
+    return int(text) if re.fullmatch("[+-]?[0-9]{1,300}", text) else float(text)
 
 
 def value_text(value: object) -> str:

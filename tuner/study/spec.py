@@ -59,7 +59,7 @@ class Constraint:
         """Return by how much a value violates the bound, as a share of the bound; 0 or less where the value keeps it.
 
         It is 1 where the value or the bound is unknown. For a bound of 0, it is the difference itself. `default` is the
-        value of the metric that the default variant has at the same rung; None where it is unknown.
+        value that the default config has at the same rung; None where it is unknown.
         """
         bound = self._bound(default)
         if value is None or bound is None:
@@ -68,7 +68,10 @@ class Constraint:
         return excess / (bound or 1.0)
 
     def complaint(self, value: float | None, default: float | None = None) -> str:
-        """Return in words how a value violates the bound, or that it is unknown; `default` as for `violation`."""
+        """Return in words how a value violates the bound, or that value or bound is unknown.
+
+        `default` is the value that the default config has at the same rung; None where it is unknown.
+        """
         if value is None:
             return f"{self.metric} was not measured, {self} is required"
         bound = self._bound(default)

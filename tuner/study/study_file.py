@@ -22,8 +22,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from tuner.errors import StudyError
 from tuner.study.keys import literal_keys, reference_to
 from tuner.study.launches import with_launches
+from tuner.study.shell import expanded
 from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
-from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
 """The largest file, in bytes."""
@@ -273,7 +273,10 @@ def is_fallback_of(spec: StudySpec, study: str) -> bool:
 
 
 def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
-    """Return the study of a file; `environ` and `to_show` as for `load`. Raises StudyError with all errors."""
+    """Return the study of a file. Raises StudyError with all errors.
+
+    `environ`: the environment variables. `to_show`: whether variables for the trainer may be missing.
+    """
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     raw.setdefault("name", path.stem)
@@ -384,8 +387,8 @@ def _error_list(errors: Iterable[str]) -> str:
 def _expand(value: Any, environ: Mapping[str, str], key_path: str, errors: list[str], *, to_show: bool) -> Any:
     """Return a value of the file with variables in place of its references, also in the values inside it.
 
-    `key_path` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ`
-    and `to_show` are those of `load`.
+    `key_path` is the path of the value's key, such as `trainer.root`. Every error is appended to `errors`. `environ`:
+    the environment variables. `to_show`: whether variables for the trainer may be missing.
     """
 
     def note_missing(name: str) -> None:
@@ -439,3 +442,69 @@ def price_of_all(prices: Prices, models: Sequence[str], source: object) -> float
         in_words = ", ".join(map(repr, missing))
         raise StudyError(f"{source} has no price of {in_words}; add a line `{missing[0]}: PRICE` below `per_hour:`")
     return sum(prices.per_hour[model] for model in models)
+
+
+def changed_study(
+    spec: StudySpec, settings: Sequence[str], max_seconds: float | None, cases: Sequence[str] = ()
+) -> StudySpec:
+    """Return a copy of a study with other values of some parameters, another limit of a probe, and a name of its own.
+
+    The values hold for all cases and devices, so the copy has no overrides of them. The name is made from the changes,
+    so that a second call with the same options continues the same study.
+
+    Args:
+        spec: the study.
+        settings: texts such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
+        max_seconds: the longest probe after its start, in seconds; None for the study's own limit.
+        cases: globs of the cases of the copy; empty for the study's own. They do not change the name.
+
+    Raises:
+        StudyError: for a parameter that the study does not search, and for values that it cannot have.
+    """
+    raw = spec.model_dump(mode="json", exclude_unset=True)
+    changes: list[str] = []  # in words, for the name
+    for text in settings:
+        name, equals, values = text.partition("=")
+        if name not in spec.space:
+            raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
+        raw["space"][name] = _changed_parameter(spec, name, values if equals else "", text)
+        _remove_from_overrides(raw, "space", name)
+        changes += [value.strip() for value in values.split(",")]
+    if max_seconds is not None:
+        raw.setdefault("probe", {})["max_seconds"] = max_seconds
+        _remove_from_overrides(raw, "probe", "max_seconds")
+        changes.append(f"{max_seconds:g}s")
+    if cases:
+        raw["cases"] = [*cases]
+    for key in ("fallback", "launch"):  # their effect is in the loaded study already
+        raw.pop(key, None)
+    name_in_words = "-".join([spec.name, *changes])
+    raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", name_in_words)[:100]  # the most that study files allow
+    try:
+        return StudySpec.model_validate(raw)
+    except ValidationError as error:
+        raise StudyError(f"--set: {'; '.join(complaints(error, StudySpec))}") from error
+
+
+def _changed_parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
+    """Return a parameter of a study as a file writes it, with other values and the same conditions.
+
+    `values` is a text such as `44,40,39`, and `text` the whole option, for an error. Raises StudyError where `values`
+    cannot be read, or is empty.
+    """
+    before = spec.space[name]
+    try:
+        new_values = YAML(typ="safe").load(f"[{values}]")
+    except YAMLError:
+        new_values = None
+    if not new_values:
+        raise StudyError(f"--set {text}: write NAME=VALUE,VALUE, such as num_envs=44,40,39")
+    kind = "ladder" if before.ladder is not None else "choices"
+    conditions = before.model_dump(mode="json", include={"when"}, exclude_unset=True)
+    return {kind: new_values, **conditions}
+
+
+def _remove_from_overrides(raw: Mapping[str, Any], section: str, key: str) -> None:
+    """Remove a key from a section of all overrides."""
+    for override in raw.get("overrides", ()):
+        override.get(section, {}).pop(key, None)

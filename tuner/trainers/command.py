@@ -30,10 +30,10 @@ from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, THREADS, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
+from tuner.study.command_words import script
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
-from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, parameters
-from tuner.trainers.presets import PRESETS
-from tuner.trainers.template import Reference, fill, flags, placeholders, script
+from tuner.trainers.command_options import COUNTS, OF_NODES, PRESETS, CommandOptions, parameters
+from tuner.trainers.template import Reference, fill, flags, placeholders
 
 
 def loader_queue(config: Config) -> int:
@@ -104,7 +104,7 @@ class CommandTrainer(Trainer):
         Where `slot.to_train` is set, nothing is counted, and what the training writes stays.
         """
         values = self.values(case, config, slot)
-        texts = self.copies(config, len(slot.devices))
+        texts = self.changed_files(config, len(slot.devices))
         if slot.to_train:  # a person looks for the copies beside the files
             copies = {name: study.copy_name(self.folder / name, slot.out_dir) for name in texts}
         else:
@@ -144,9 +144,11 @@ class CommandTrainer(Trainer):
         if slot.to_train:  # nobody reads the progress, and drawing a bar slows the training
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             return {name: text for name, text in env.items() if bars.get(name) != text}
-        return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
+        # without HYDRA_FULL_ERROR, Hydra prints a hint at this variable last, in place of the exception
+        progress = study.escaped(str(slot.progress))
+        return {"PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1", **env, "TUNER_PROGRESS": progress}
 
-    def copies(self, config: Config, ranks: int) -> dict[str, str]:
+    def changed_files(self, config: Config, ranks: int) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
 
         Raises TrainerError where a file cannot be read, or has no such value, and where a value cannot be computed.
@@ -189,9 +191,12 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Return the program of the command or of the session that does not exist; None where both exist."""
+        """Return the program of the command or of the session that does not exist, or such a Python; None without one.
+
+        Without the folder of a Python that is named, the command would start another one of that name, found on PATH.
+        """
         first_words = [words[0] for words in (self._options.command, self._options.session) if words]
-        if "{python}" in first_words and (python := super().missing_program()):
+        if python := super().missing_program():
             return python
         if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None

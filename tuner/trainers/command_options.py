@@ -1,15 +1,45 @@
-"""The options of a trainer that is any command line: what `trainer.options` may hold, and how it is checked."""
+"""The options of a trainer that is any command line: what `trainer.options` may hold, and presets for `progress`."""
 
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tuner.probe import SCORE_GROUP
 from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, named_files, shell_split
-from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import flags, placeholders
+
+
+class Preset(NamedTuple):
+    """How the printed lines of a popular trainer show progress."""
+
+    progress: tuple[str, ...]
+    """Patterns as in a study file."""
+    counts: str
+    """What one iteration is, and whose samples are counted."""
+    env: Mapping[str, str] = MappingProxyType({})
+    """Environment variables without which the trainer prints no progress into a pipe."""
+    modules: tuple[str, ...] = ()
+    """A script that imports one of these modules uses the trainer."""
+
+
+def _presets() -> dict[str, Preset]:
+    """Return the presets of `presets.toml` by name; a `progress` that names another preset stands for its patterns."""
+    rows: dict[str, Any] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
+    for row in rows.values():
+        patterns = row["progress"]
+        row["progress"] = tuple(rows[patterns]["progress"] if isinstance(patterns, str) else patterns)
+        row["modules"] = tuple(row.get("modules", ()))
+    return {name: Preset(**row) for name, row in rows.items()}
+
+
+PRESETS: Mapping[str, Preset] = _presets()
+"""Name → preset, as `presets.toml` lists them."""
+
 
 OF_NODES = frozenset({"nodes", "node_rank", "local_ranks", "head"})
 """The placeholders of a command that starts ranks on several nodes."""

@@ -12,7 +12,7 @@ from tuner.study import NODES, PATIENCE, Parameter, StudySpec, TrainerSpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS
-from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
+from tuner.trainers.mimickit import MimicKitTrainer
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
 TUNER_PARAMETERS = frozenset({NODES, PATIENCE})

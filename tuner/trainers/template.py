@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, groupby
-from pathlib import Path, PurePath
+from itertools import groupby
 from string import Formatter
 from typing import NamedTuple
 
@@ -105,38 +104,3 @@ def _texts(piece: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str
     if piece.is_flag:
         value = f"--{piece.name}" if value is True else ""
     return [(piece.text + value_text(value), piece.is_reference)]
-
-
-LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
-"""The modules of torch that start ranks of a script."""
-
-
-def script(words: Sequence[str]) -> str | None:
-    """Return the path of the Python script that a command line names, by `-m` too; None where it names none."""
-    place = program_place(words)
-    if place is None:
-        return None
-    # `-m package.train` is package/train.py
-    return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
-
-
-def program_place(words: Sequence[str]) -> int | None:
-    """Return the position of the word that names a Python script or module; None where no word does.
-
-    A script counts before a module. The modules of torch that start the ranks of a script do not count.
-    """
-    modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in LAUNCHERS)
-    scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
-    return next(chain(scripts, modules), None)
-
-
-def missing_script(words: Sequence[str], folder: Path) -> str | None:
-    """Return the script that a command gives to Python, if it does not exist in `folder`; otherwise None.
-
-    A script with a placeholder in its path is not checked, because only a config fills it.
-    """
-    place = program_place(words)
-    is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
-    if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
-        return None  # it starts a module, a text, or another program
-    return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None

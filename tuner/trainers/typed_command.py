@@ -3,16 +3,15 @@
 import ast
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.count import as_parameter
 from tuner.errors import StudyError
 from tuner.study import literal_word
-from tuner.trainers.presets import PRESETS
-from tuner.trainers.template import program_place, script
+from tuner.study.command_words import program_place, script, split_variables
+from tuner.trainers.command_options import PRESETS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,36 +87,6 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     if typed.uses_hydra and multirun:
         raise StudyError(f"{multirun} starts several trainings one after another, and a probe is one; leave it out")
     return typed
-
-
-class SplitCommand(NamedTuple):
-    """A command line such as `FOO=1 python train.py`."""
-
-    env: dict[str, str]
-    """The variables before its program."""
-    words: Sequence[str]
-    """The rest."""
-
-
-def split_variables(words: Sequence[str]) -> SplitCommand:
-    """Return a command line split into the environment variables before its program, and all other words.
-
-    `FOO=1 python train.py` sets such a variable, and so does `env FOO=1 python train.py`.
-    """
-    env: dict[str, str] = {}
-    for place, word in enumerate(words):
-        if word == "env" and assigned_variables(words[place + 1 : place + 2]):
-            continue
-        if not (variable := assigned_variables([word])):
-            return SplitCommand(env, words[place:])
-        env |= variable
-    return SplitCommand(env, ())
-
-
-def assigned_variables(words: Iterable[str]) -> dict[str, str]:
-    """Return the variables that words such as `FOO=1` set; other words set none."""
-    assignment = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
-    return {match["name"]: match["value"] for match in map(assignment.fullmatch, words) if match}
 
 
 def text_of(path: str) -> str:

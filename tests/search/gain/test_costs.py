@@ -5,10 +5,9 @@ from optuna.trial import FrozenTrial, create_trial
 
 from tuner.records.schema import COST
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.gain.costs import Costs
+from tuner.search.gain.outlook import Costs
 from tuner.search.gain.pool import Pool
-from tuner.search.observed import Observed
-from tuner.search.trials import distribution
+from tuner.search.trials import Observed, distribution
 from tuner.study.space import Parameter, Space
 from tuner.study.spec import ProbeSpec
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.costs import chance_by_nearness, factor_by_suspects, failing_settings
+from tuner.search.gain.outlook import chance_by_nearness, factor_by_suspects, failing_settings
 from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 

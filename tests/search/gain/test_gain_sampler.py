@@ -13,9 +13,9 @@ from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
-from tuner.search.choosing import History, Price, one_start
+from tuner.search.choosing import History, Starts, one_start
 from tuner.search.frontier import Frontier
-from tuner.search.gain import acquisition
+from tuner.search.gain import chooser
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.trials import distribution, suggest, typed_trial
@@ -62,8 +62,8 @@ class Search:
         self.asked: list[Config] = []
         self.resume()
 
-    def resume(self, price: Price = one_start) -> None:
-        self.sampler = GainSampler(self.space, training_hours=self.training_hours, price=price)
+    def resume(self, starts_needed: Starts = one_start) -> None:
+        self.sampler = GainSampler(self.space, training_hours=self.training_hours, starts_needed=starts_needed)
         self.study.sampler = self.sampler
 
     def step(self, config: Config | None = None) -> Config:
@@ -287,7 +287,7 @@ def test_the_open_session_is_preferred() -> None:
     for _ in range(4):
         search.step()
     rung = search.asked[-1]["num_envs"]
-    search.resume(price=lambda config: 0.0 if config["num_envs"] == rung else 50.0)
+    search.resume(starts_needed=lambda config: 0.0 if config["num_envs"] == rung else 50.0)
     assert search.step()["num_envs"] == rung
 
 
@@ -378,7 +378,7 @@ def test_more_measurements_separate_rivals_even_if_one_of_them_failed_at_first(f
             create_trial(state=state, params=params, distributions=kinds, value=value, user_attrs=facts)
         )
     assert search.sampler.ended(search.study) is None
-    search.resume(price=lambda config: 0.0 if config["num_envs"] == 64 else 1e6)
+    search.resume(starts_needed=lambda config: 0.0 if config["num_envs"] == 64 else 1e6)
     assert search.step() == {"num_envs": 64}
 
 
@@ -602,7 +602,7 @@ def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
     power: float, runs_beside: tuple[int, int], is_sure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best has `fp8`, which runs beside one pair of other choices only, and is given up after four failures."""
-    monkeypatch.setattr(acquisition, "LAST_NEAR_BEST", 0)  # these probes would only delay the end
+    monkeypatch.setattr(chooser, "LAST_NEAR_BEST", 0)  # these probes would only delay the end
     sizes = {"pp": (1, 2, 4), "zero": (0, 1, 2, 3), "micro": (1, 2, 4, 8), "fp8": (0, 1), "compile": (0, 1)}
     space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
 
@@ -644,7 +644,7 @@ def test_where_many_probes_fail_it_goes_on_near_the_best_unless_a_probe_takes_to
     assert left(search) > 8
 
     with monkeypatch.context() as patch:
-        patch.setattr(acquisition, "LAST_NEAR_BEST", 20)
+        patch.setattr(chooser, "LAST_NEAR_BEST", 20)
         assert left(search) == 2
         copy = Search(space)
         copy.study.add_trials(search.study.get_trials())

@@ -6,7 +6,7 @@ import pytest
 from tuner.search.gain.pool import Levels
 from tuner.search.gain.readings import Readings, sibling_readings
 from tuner.search.gain.surrogate import Mixture, Surrogate
-from tuner.search.observed import Sibling
+from tuner.search.trials import Sibling
 from tuner.study.space import Config, Parameter, Space
 
 SPACE = Space(

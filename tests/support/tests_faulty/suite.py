@@ -15,8 +15,8 @@ from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
 from tuner.probe import MonotonicClock, ProbePlan, ProbeResult, Process, SamplingRecorder, Slot
 from tuner.probe.output import USUAL_BOUNDS, Bounds
+from tuner.probe.quantities import BYTES_PER_MIB
 from tuner.probe.run import run
-from tuner.probe.units import BYTES_PER_MIB
 from tuner.records.schema import record_of, storable_text
 from tuner.records.trial import ProbeRecord, encode
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.tests_fuzz.edits import JSON
 from tests.support.tests_fuzz.values import BIG, SCALAR
 from tuner.probe import DeviceSample
-from tuner.trainers.presets import PRESETS
+from tuner.trainers.command_options import PRESETS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

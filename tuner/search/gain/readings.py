@@ -9,8 +9,8 @@ from statistics import fmean, median
 import numpy as np
 
 from tuner.search.gain.pool import Codes, Levels
-from tuner.search.observed import Measured, MeasuredValue, Sibling
 from tuner.search.resource_model import Floats
+from tuner.search.trials import Measured, MeasuredValue, Sibling
 from tuner.study import Config, Space, grouped, launch_digest, launched
 
 USUAL_ERROR = 0.01

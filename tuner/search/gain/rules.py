@@ -92,7 +92,7 @@ class Rules:
     def ask_for_probe(self) -> bool:
         """Whether a rule of thumb asks for a probe before the end: of a new or rare value, or a second reading."""
         has_value_to_try = bool(self.neighbours_with_new_value) or self.place_with_rare_value is not None
-        return has_value_to_try or self.must_repeat_best or self.doubtful_place is not None
+        return has_value_to_try or self.must_repeat_best or self.tie_break_place is not None
 
     @property
     def must_repeat_best(self) -> bool:
@@ -100,7 +100,7 @@ class Rules:
 
         1. It was measured once, and no session serves the probes. Where a session does, the plain command measures the
            best again at the end.
-        2. Its measurements are far above what those of other configs foretell. Four measurements are enough.
+        2. Its measurements are far above what those of other configs predict. Four measurements are enough.
         """
         outlook = self._outlook
         if outlook.best_place is None or not outlook.may_probe[outlook.best_place]:
@@ -122,7 +122,7 @@ class Rules:
         return outlook.case_model.residual(outlook.pool.codes[outlook.best_place]) > 2.5
 
     @cached_property
-    def doubtful_place(self) -> int | None:
+    def tie_break_place(self) -> int | None:
         """The place of the config to measure again, as it is doubtful which of two is the best; None if it is clear.
 
         It is the best or its strongest rival among the measured configs: the config whose next reading lowers the
@@ -291,7 +291,7 @@ class Rules:
 
     @property
     def probes_for_rare_values(self) -> int:
-        """The most probes that `place_with_rare_value` may still ask for, to foretell how long the search takes.
+        """The most probes that `place_with_rare_value` may still ask for, to predict how long the search takes.
 
         It asks for two configs with each value of a parameter with at most four values, including those that failed. A
         value may have fewer configs left. A probe that has several such values is counted for each of them.

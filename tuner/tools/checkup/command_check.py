@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from tuner.errors import TrainerError
 from tuner.probe import json_object
-from tuner.tools.checkup.finding import Finding, fine, problem, warning
+from tuner.study.command_words import assigned_variables, missing_script
+from tuner.tools.checkup import Finding, fine, problem, warning
 from tuner.trainers.base import Dependencies, Limit
-from tuner.trainers.template import missing_script
-from tuner.trainers.typed_command import TypedCommand, assigned_variables, syntax_tree
+from tuner.trainers.typed_command import TypedCommand, syntax_tree
 
 _WITH_OWN_PYTHON = {
     *("conda", "mamba", "micromamba", "pixi", "uv", "poetry", "pipenv", "hatch"),

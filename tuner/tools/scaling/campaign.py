@@ -21,8 +21,8 @@ from tuner.devices.cpu import usable_cores
 from tuner.devices.found import NO_P2P, Link, device_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
+from tuner.running.job import Workbench
 from tuner.running.prober import run_in
-from tuner.running.workbench import Workbench
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
 from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Results, Route, Subject, read, write
 from tuner.trainers.base import Trainer, iterations, own_plan
@@ -187,7 +187,7 @@ class Measuring:
         per_node: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Begin without programs.
+        """Measure how a training scales on the devices of a machine.
 
         Args:
             devices_at: Returns the devices at some positions in the list of the machine's devices.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import ProbePlan, Slot
 from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, value_text
-from tuner.trainers import base
+from tuner.trainers.base import Dependencies, Trainer, checked_options, interpreter, iterations, num_envs, own_plan
 from tuner.trainers.reference import launch_settings as launch
 
 
@@ -18,7 +18,7 @@ class ReferenceOptions(Strict):
     """The memory in MiB that each environment holds besides its samples; None for none."""
 
 
-class ReferenceTrainer(base.Trainer):
+class ReferenceTrainer(Trainer):
     """The trainer that ships with the package."""
 
     name = "reference"
@@ -28,9 +28,9 @@ class ReferenceTrainer(base.Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
         super().__init__(spec)
-        self._options = base.checked_options(ReferenceOptions, spec)
-        self._python = base.interpreter(spec.python or sys.executable)
-        self.dependencies = base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
+        self._options = checked_options(ReferenceOptions, spec)
+        self._python = interpreter(spec.python or sys.executable)
+        self.dependencies = Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     def cases(self) -> list[Case]:
         """Return the three pi_plus cases."""
@@ -55,7 +55,7 @@ class ReferenceTrainer(base.Trainer):
         parameters = [name for name in launch.RunConfig.model_fields if name in config]
         words = (
             *(word for name in parameters for word in (launch.option(name), value_text(config[name]))),
-            *(() if slot.to_train else ("--iterations", str(base.iterations(slot)))),
+            *(() if slot.to_train else ("--iterations", str(iterations(slot)))),
             *("--out-dir", str(out_dir)),
         )
         planned = self._planned("tuner.trainers.reference", case, config, slot, *words)
@@ -73,7 +73,7 @@ class ReferenceTrainer(base.Trainer):
         """Return the plan of the same run in a session, which leaves no files. Raises as `plan` does."""
         self.plan(case, config, slot)  # raises for a value that the trainer cannot use
         planned = self._planned("tuner.trainers.reference.serve", case, config, slot)
-        return replace(planned, request=self.request(config, base.iterations(slot)))
+        return replace(planned, request=self.request(config, iterations(slot)))
 
     def fingerprint(self) -> dict[str, str]:
         """Return the name of the trainer and the options that are set."""
@@ -81,7 +81,7 @@ class ReferenceTrainer(base.Trainer):
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
         """Return the plan of a run or a session; `words`: the arguments that only a run has."""
-        planned = base.own_plan(
+        planned = own_plan(
             self._python,
             (module, "--case", case.name),
             config,
@@ -98,4 +98,4 @@ class ReferenceTrainer(base.Trainer):
 
 def _num_envs(config: Config) -> int:
     """Return the environments per device."""
-    return base.num_envs(ReferenceTrainer.name, config, usual=1024)
+    return num_envs(ReferenceTrainer.name, config, usual=1024)

@@ -140,11 +140,11 @@ def process_group(rank: TeamRank[AnyTeam]) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-Run = Callable[[TeamRank[AnyTeam], dict[str, Any], Callable[[], bool]], None]
+RunFunction = Callable[[TeamRank[AnyTeam], dict[str, Any], Callable[[], bool]], None]
 """Makes one run of a session on a rank, as the request says, and ends it early where the last argument returns True."""
 
 
-def serve(team: AnyTeam, run: Run[AnyTeam]) -> None:
+def serve(team: AnyTeam, run: RunFunction[AnyTeam]) -> None:
     """Serve runs on every rank until the tuner requests no more.
 
     Raises the error of the first rank that fails, which also ends the other ranks.
@@ -152,8 +152,8 @@ def serve(team: AnyTeam, run: Run[AnyTeam]) -> None:
     start(_serve, team, run)
 
 
-def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
-    """Serve runs as one rank."""
+def _serve(number: int, team: AnyTeam, run: RunFunction[AnyTeam]) -> None:
+    """Be the rank `number` of a started trainer: make each run that the tuner requests, with the function `run`."""
     rank = prepare(number, team)
     with process_group(rank):
         orders = Orders(leads=rank.leads)

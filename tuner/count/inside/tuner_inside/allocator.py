@@ -21,7 +21,7 @@ class Allocator:
     """Segments of a card, and their free blocks."""
 
     def __init__(self):
-        """Begin without segments."""
+        """Imitate torch's allocator of a card, on which nothing is yet."""
         self.taken = 0
         """The bytes of all segments."""
         self._top = 0

@@ -18,7 +18,7 @@ class Environments:
     """The steps of the environments of this process."""
 
     def __init__(self):
-        """Begin before the first step."""
+        """Count the steps of environments from 0."""
         self.steps = collections.Counter()
         """An environment's id → its steps, times the environments that it holds."""
         self.rollouts_by_id = collections.Counter()

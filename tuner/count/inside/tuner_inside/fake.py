@@ -76,7 +76,7 @@ def _card_memory(torch):
         """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
 
         def __init__(self):
-            """Begin with nothing on the card."""
+            """Note which tensors lie on a card that is not there; none does yet."""
             super().__init__()
             self.allocator = Allocator()
             self.forced_on_card = None
@@ -214,7 +214,7 @@ def _fake_card(torch, memory):
         is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
         return value.float() if is_half else value
 
-    def names_card(values):
+    def is_for_card(values):
         """Return True where the arguments of a call put its result on the card, False for the host, None for no place.
 
         The first argument that names one decides: a device, its name such as `cuda:0`, the number of a card, or a
@@ -234,7 +234,11 @@ def _fake_card(torch, memory):
         """Stands in for each function of torch that the script calls."""
 
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            """Return what a function of torch would return on a card, with a fake tensor in place of its result."""
+            """Return what a function of torch would return on a card; its tensors are fake, and have no data.
+
+            torch calls this in place of each of its functions. So the script runs as on the card, and its memory there
+            can be predicted. `memory` knows the data of the few tensors that the script may read.
+            """
             kwargs = dict(kwargs or {})
 
             # reads of data: the true number where the data are known, else a substitute
@@ -272,7 +276,7 @@ def _fake_card(torch, memory):
 
         def _to(self, function, args, kwargs):
             """Return what `Tensor.to` returns: the tensor in the type and at the place that the call names."""
-            to_card = names_card([*args[1:], *kwargs.values()])
+            to_card = is_for_card([*args[1:], *kwargs.values()])
             types = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, torch.dtype)]
             # `to(other)` takes both from another tensor
             types += [value.dtype for value in args[1:] if isinstance(value, torch.Tensor)]
@@ -283,7 +287,7 @@ def _fake_card(torch, memory):
             """Return what a function makes on the device that its arguments name."""
             device = kwargs.pop("device")
             fake_device = "meta" if str(device) == "meta" else "cpu"  # `meta` tensors take no memory anywhere
-            return memory.make_at(bool(names_card([device])), function, *args, device=fake_device, **kwargs)
+            return memory.make_at(bool(is_for_card([device])), function, *args, device=fake_device, **kwargs)
 
     return FakeCard()
 

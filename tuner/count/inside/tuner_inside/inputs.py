@@ -35,6 +35,13 @@ def is_tensor(value):
     return isinstance(value, sys.modules["torch"].Tensor)
 
 
+def is_of_function(tensor):
+    """Return whether a tensor is an input of a function of `torch.func`: `vmap` hides a dimension, and all its data."""
+    functorch = getattr(sys.modules["torch"]._C, "_functorch", None)
+    is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", None)  # None in an older torch
+    return is_wrapped is not None and is_wrapped(tensor)
+
+
 def samples(value):
     """Return how many samples a batch has; 0 where it has no tensor.
 
@@ -96,7 +103,8 @@ def is_without_batch(value):
 def _is_list_of_samples(value):
     """Return whether a value is a list of single pictures, or of dictionaries that hold a picture each.
 
-    Tensors of three dimensions are pictures if they have several sizes, or few channels. Others may be batches.
+    Tensors of three dimensions are pictures if they have several sizes, or few channels. Others may be batches, as are
+    those of one leading size, such as the past and the future of 32 series.
     """
     if not isinstance(value, (list, tuple)) or not value:
         return False
@@ -107,10 +115,25 @@ def _is_list_of_samples(value):
     shapes = [tuple(part.shape) for part in value]
     if any(len(shape) != PICTURE_DIMENSIONS for shape in shapes):
         return False
-    have_several_sizes = len({shape[1:] for shape in shapes}) > 1
-    # grey, RGB or with transparency, and larger than that
-    have_few_channels = all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
-    return have_several_sizes or have_few_channels
+    # grey, RGB or with transparency
+    have_few_channels = all(shape[0] in (1, 3, 4) for shape in shapes)
+    if len({shape[1:] for shape in shapes}) > 1:
+        return have_few_channels or len({shape[0] for shape in shapes}) > 1
+    return have_few_channels and all(min(shape[1:]) > shape[0] for shape in shapes)
+
+
+def common_label(value, least=8):
+    """Return the number that stands for all samples of a batch, such as their class where a file has one class alone.
+
+    None where no tensor of one dimension has whole numbers that are all equal, at least `least` of them: fewer may be
+    equal by chance (chosen).
+    """
+    torch = sys.modules["torch"]
+    for tensor in all_tensors(value):
+        is_label = tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32) and tensor.device.type == "cpu"
+        if is_label and len(tensor) >= least and bool((tensor == tensor[0]).all()):
+            return int(tensor[0])
+    return None
 
 
 def sample_form(value, known="", batch_dimension=0):

@@ -10,13 +10,15 @@ from math import inf
 from time import monotonic
 
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import first_tensor, key_of_samples, samples
+from tuner_inside.inputs import common_label, first_tensor, key_of_samples, samples
 from tuner_inside.records import errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
 from tuner_inside.worker_copies import WorkerCopies
 
 FEED = 0
 """The place of its feed in a batch's tuple."""
+LABELLED = 8
+"""The common labels of so many first batches are kept (chosen)."""
 WITH_GRADIENTS = 3
 """The place in a batch of whether gradients were computed where it was fetched."""
 
@@ -25,7 +27,7 @@ class Loaders:
     """What the loaders of this process have given to the training so far.
 
     A batch is a plain tuple, because each step makes some: its feed, its samples, the seconds of waiting for it,
-    whether gradients were computed where it was fetched, and whether it is the last of its pass.
+    whether gradients were computed where it was fetched, whether it is the last of its pass, and its common label.
 
     Batches count at the step of the optimizer that follows them. Three kinds do not count: batches that only an
     evaluation has followed, batches that were fetched without gradients, as in most evaluations, and batches of a data
@@ -34,7 +36,7 @@ class Loaders:
     """
 
     def __init__(self):
-        """Begin before the first batch."""
+        """Count the batches of this process's loaders from 0."""
         self.batches = 0
         self.rows = 0
         """The samples of all batches."""
@@ -48,6 +50,8 @@ class Loaders:
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
         self.copies = None
         """How many of its workers give the same samples; None where it is not known, or not yet."""
+        self.labels = []
+        """The common label of each of the first batches; None for a batch without one."""
         self._pass_is_uncounted = False
         """Whether a pass has given its last batch and is not counted yet. A loop that knows the length of a loader may
         never ask for more, so such a pass counts when the next batch trains."""
@@ -58,7 +62,7 @@ class Loaders:
         self.last_feed = None
         """The feed of the last batch that counts; None if another feed has given one before the same step."""
         self._has_batch_of_next_step = False
-        """Whether steady steps have counted a batch of the next step."""
+        """Whether a batch of the next step is counted already: by steady steps, or at a step of another optimizer."""
         self.trains = False
         """Whether the module has been called to train since the last batch."""
         self._evaluates = False
@@ -97,8 +101,8 @@ class Loaders:
         self._evaluates = True
         self._pending = [batch for batch in self._pending if batch[WITH_GRADIENTS]]
 
-    def on_batch(self, feed, rows, wait_s, with_gradients, is_last):
-        """Take a new batch into account: its `Feed`, and the other parts of a batch as the class lists them.
+    def on_batch(self, feed, rows, wait_s, with_gradients, is_last, label):
+        """Take a new batch into account: its iterator, its samples, the wait in seconds, and its common label.
 
         The calls of the module since the last batch show whether the batches before this one may train.
         """
@@ -108,7 +112,8 @@ class Loaders:
             self._pending = []  # after an evaluation alone they do not count
             self.trains = self._evaluates = False
         feed.has_ended = False
-        self._pending.append((feed, feed.batch_size if feed.is_by_sampler else rows, wait_s, with_gradients, is_last))
+        rows = feed.batch_size if feed.is_by_sampler else rows
+        self._pending.append((feed, rows, wait_s, with_gradients, is_last, label))
         del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
     def add_steady(self, feed, sums):
@@ -120,18 +125,32 @@ class Loaders:
         self.wait_s += sums.wait_s
         self._has_batch_of_next_step = sums.batches_since_step > 0
 
+    def after_other_step(self, is_in_turn):
+        """Count the batches since the last step: another optimizer than the main one has used them.
+
+        Where it does not step in turn with the main one, and the main network has evaluated the last batch, it may only
+        try out what that network has learnt. Then the batches wait for a step that shows whether they train.
+        """
+        if self._evaluates and not is_in_turn:
+            self.trains = True
+        else:
+            self._has_batch_of_next_step = self._count_batches()
+
     def after_step(self):
-        """Count the batches since the last step: the optimizer has now stepped, so the training has used them.
+        """Count the batches since the last step: the main optimizer has now stepped, so the training has used them."""
+        self.fed_steps += self._count_batches()
+        self._has_batch_of_next_step = False
+
+    def _count_batches(self):
+        """Count the batches since the last step, and return whether the next step of the main optimizer has a batch.
 
         Batches of an evaluation may be among them. They do not count, because their data set is not one that trains.
         """
         batches, has_module_call = self._maybe_training + self._pending, self.trains
         self.trains = self._evaluates = False
-        self.fed_steps += bool(batches or self._has_batch_of_next_step)
-        self._has_batch_of_next_step = False
         evaluated_datasets, self._evaluated_datasets = self._evaluated_datasets, set()
         if not batches:
-            return
+            return self._has_batch_of_next_step
         self._maybe_training, self._pending = [], []
         if len(batches) > 1:
             # where none was fetched with gradients, the script switches these on later: all count
@@ -143,7 +162,7 @@ class Loaders:
                 self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets
         self.last_feed = batches[0][FEED] if len({id(batch[FEED]) for batch in batches}) == 1 else None
-        for feed, rows, wait_s, _, is_last in batches:
+        for feed, rows, wait_s, _, is_last, label in batches:
             if feed.dataset in self._training_datasets:
                 self.passes += self._pass_is_uncounted  # this batch is of the pass after it
                 self.batches += 1
@@ -151,10 +170,13 @@ class Loaders:
                 self.wait_s += wait_s
                 self.pass_rows, self.batch_size = feed.pass_rows, feed.batch_size
                 self.copies = max(self.copies or 0, feed.copies.workers or 0) or None
+                if self.batches <= LABELLED:
+                    self.labels.append(label)
                 self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
         if self._pass_is_uncounted:
             record_pause()  # the loader's workers end now, and those of an evaluation begin
+        return True
 
     def on_end(self, feed):
         """Count the pass of an iterator that has ended, if it feeds the training."""
@@ -176,7 +198,7 @@ class Feed:
     __slots__ = "batch_size batches copies dataset has_ended is_by_sampler key pass_rows remaining trains".split()
 
     def __init__(self, iterator, batch):
-        """Learn of an iterator what its sampler and its first batch show."""
+        """Describe a loader's iterator by its sampler and its first batch."""
         sampler = getattr(iterator, "_index_sampler", None)
         batch_size = getattr(sampler, "batch_size", None)
         has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
@@ -206,16 +228,16 @@ class Feed:
     def _is_other_form(self, batch):
         """Return whether a batch's leading dimension is not that of its samples, by the batch size of the sampler.
 
-        It is not in three cases: the second dimension has the sampler's size, there is a single row, into which all
-        samples were joined, or there are more rows than the sampler gives. Fewer rows are a rank's part of a batch.
+        It is not in three cases: one of the tensor's first two dimensions has the sampler's size, there is a single
+        row, into which all samples were joined, or there are more rows than the sampler gives. Fewer rows are a part of
+        a batch.
         """
         rows = samples(batch)
         cannot_compare = self.batch_size in (None, 1) or not rows
         if cannot_compare or rows == self.batch_size or self.batches == 1:  # the only batch of a pass may be shorter
             return False
         tensor = first_tensor(batch)
-        batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.batch_size
-        return batch_is_second or rows == 1 or rows > self.batch_size
+        return rows == 1 or rows > self.batch_size or (tensor is not None and self.batch_size in tensor.shape[:2])
 
 
 loaders = Loaders()
@@ -235,7 +257,8 @@ def _look(iterator, batch, wait_s):
         rows = samples(batch) if feed.key is None else batch[feed.key].shape[0]
     except Exception:  # another form than that of the first batch
         rows = samples(batch)
-    loaders.on_batch(feed, rows, wait_s, sys.modules["torch"].is_grad_enabled(), is_last)
+    label = common_label(batch) if loaders.batches < LABELLED else None
+    loaders.on_batch(feed, rows, wait_s, sys.modules["torch"].is_grad_enabled(), is_last, label)
     if is_last:  # the iterator may begin anew
         feed.remaining = feed.batches
 

@@ -29,11 +29,11 @@ class Steady:
     """
 
     __slots__ = (*USUAL_NAMES, *SUM_NAMES, "module_id", "mode_holder", "backwards_at_step", "batches_at_step")
-    __slots__ += ("most_batches", "unlearned_rows", "due_s", "_settle")
+    __slots__ += ("most_batches", "unlearned_rows", "due_s", "_add_to_counts")
 
     def __init__(self):
-        """Begin before the training is steady."""
-        for name in (*USUAL_NAMES, "module_id", "mode_holder", "_settle"):  # nothing is equal to None
+        """Add up steps that are all alike, once the training is steady; it is not yet."""
+        for name in (*USUAL_NAMES, "module_id", "mode_holder", "_add_to_counts"):  # nothing is equal to None
             setattr(self, name, None)
         for name in SUM_NAMES:
             setattr(self, name, 0)
@@ -46,38 +46,39 @@ class Steady:
         self.unlearned_rows = None
         """The samples of a call that no backward pass has followed yet."""
 
-    def begin(self, settle, module_reference, *usual):
-        """Begin to be steady: from now on, steps with the `usual` values, ordered as `USUAL_NAMES`, add to the sums.
+    def begin(self, add_to_counts, module_reference, *usual):
+        """Add up the steps from now on as long as they are all alike, instead of counting each in full.
 
-        `settle` is called with the `Sums` once steps are no longer steady; it moves them into the counts.
+        `usual`: what they have in common, in the order of `USUAL_NAMES`. Once a step differs, `add_to_counts` is called
+        with the `Sums`, which it adds to the counts. `module_reference`: a weak reference to the trained module.
         """
         module = module_reference()
         if module is None:
             return
         # a compiled module asks the module in it for its mode, by a property that takes microseconds
         holder = getattr(module, "_orig_mod", module) if hasattr(type(module), "training") else module
-        self._settle, self.module_id, self.mode_holder = settle, id(module), weakref.ref(holder)
+        self._add_to_counts, self.module_id, self.mode_holder = add_to_counts, id(module), weakref.ref(holder)
         for name, value in zip(USUAL_NAMES, usual):
             setattr(self, name, value)
         self.backwards_at_step = self.batches_at_step = 0
         self.most_batches = self.feed.remaining - 1 if self.feed else 0
 
     def end(self, _gone=None):
-        """End to be steady: move the sums into the counts. Return whether the training was steady.
+        """Stop adding up steps that are alike, and move the sums into the counts. Return whether there were any.
 
         Steps count in full again until `begin`. Passes and batches after the last step belong to the next step.
         `_gone` is the weak reference that calls this when a module or optimizer is gone.
         """
-        settle, self._settle = self._settle, None
-        if settle is not None:
+        add_to_counts, self._add_to_counts = self._add_to_counts, None
+        if add_to_counts is not None:
             self.module_id = self.optimizer_id = self.feed = None
             since_step = self.backwards - self.backwards_at_step, self.batches - self.batches_at_step
             unlearned_rows, self.unlearned_rows = self.unlearned_rows, None
             sums = [getattr(self, name) for name in SUM_NAMES]
             for name, value in zip(SUM_NAMES, sums):  # another thread may have added since
                 setattr(self, name, getattr(self, name) - value)
-            settle(Sums(*sums, *since_step, unlearned_rows))
-        return settle is not None
+            add_to_counts(Sums(*sums, *since_step, unlearned_rows))
+        return add_to_counts is not None
 
 
 steady = Steady()

@@ -28,13 +28,13 @@ class State:
     """The counts of all optimizers of this process, and what decides whether the training is steady."""
 
     def __init__(self):
-        """Begin before the first step of an optimizer."""
+        """Hold the counts of all optimizers; none has stepped yet."""
         self.tallies = {}
         """The id of an optimizer → its tally."""
         self.main = None
         """The tally of the living optimizer with most parameters."""
         self.calls = 0
-        """The steps of all optimizers, without those that steady steps have not settled yet."""
+        """The steps of all optimizers, without those that steady steps have not added yet."""
         self.totals = [0] * (len(COUNTS) + 1)
         """The counts that show whether steps are equal, after the last step that was counted in full."""
         self.growth = self.steady_growth = None
@@ -63,6 +63,7 @@ class State:
             return tally
         tally, main = Tally(optimizer), self.main
         self.tallies[id(optimizer)] = tally
+        tally.main_steps_before = main.steps if main else 0
         is_gone = main is not None and main.optimizer() is None
         if is_gone:
             self.replacements += 1
@@ -119,7 +120,7 @@ def _look_at_step(optimizer):
         else:
             _begin_to_be_steady(tally, optimizer)
     else:
-        _state.main.on_other_step()
+        _state.main.on_other_step(is_in_turn=tally.main_steps_before < _state.main.steps)
 
 
 def _begin_to_be_steady(tally, optimizer):
@@ -128,12 +129,14 @@ def _begin_to_be_steady(tally, optimizer):
     `steady_steps.py` then adds up its steps. The training must also be plain: one optimizer, one backward pass for each
     forward pass, a known module and input, no environments, and at most one loader.
     """
-    totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.fed_steps, tally.evaluates_s]
+    totals = [*(getattr(tally, name) for name in COUNTS[3:]), loaders.batches, loaders.fed_steps, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _state.totals)]
     _state.equal_steps = _state.equal_steps + 1 if growth == _state.growth else min(_state.equal_steps, 0) + 1
     _state.totals, _state.growth = totals, growth
     module = tally.input_module and tally.input_module()
-    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, batches, *_ = growth
+    forwards, backwards, joint_backwards, repeated_forwards, repeated_inputs, no_gradient_forwards, _, batches, *_ = (
+        growth
+    )
     feed = loaders.last_feed if batches else None
     has_plain_passes = forwards > 0 and forwards == backwards and not joint_backwards and not no_gradient_forwards
     is_feed_known = not batches or (feed is not None and feed.key is not None and not feed.copies.is_comparing())
@@ -150,8 +153,8 @@ def _begin_to_be_steady(tally, optimizer):
         return
     _state.steady_growth = growth
 
-    def settle(sums):
-        """Move the sums of steady steps into the counts. Each of them has repeated as many inputs as this step."""
+    def add_to_counts(sums):
+        """Add the sums of steps that were alike to the counts. Each has repeated as many inputs as this step."""
         tally.pending_rows = [] if sums.unlearned_rows is None else [sums.unlearned_rows]
         tally.calls = sums.backwards_since_step + len(tally.pending_rows)
         tally.steps += sums.steps
@@ -168,7 +171,7 @@ def _begin_to_be_steady(tally, optimizer):
             loaders.add_steady(feed, sums)
         _state.equal_steps = -1  # this step did not count in full
 
-    _state.steady_arguments = settle, tally.input_module, tally.last_mode, *tally.reading, feed, id(optimizer)
+    _state.steady_arguments = add_to_counts, tally.input_module, tally.last_mode, *tally.reading, feed, id(optimizer)
     _state.full_count_s = monotonic() + 5 * RECORD_EVERY_S  # (chosen)
     steady.begin(*_state.steady_arguments)
 
@@ -227,7 +230,7 @@ def _record(tally, now_s):
         "flops": flops.counted,
     }
     if loaders.fed_steps:
-        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size", "copies")
+        names = ("rows", "batches", "fed_steps", "passes", "wait_s", "pass_rows", "batch_size", "copies", "labels")
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}

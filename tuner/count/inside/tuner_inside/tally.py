@@ -9,7 +9,7 @@ import weakref
 from time import monotonic
 
 from tuner_inside import calls
-from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
+from tuner_inside.inputs import first_tensor, is_of_function, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
 from tuner_inside.records import errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
@@ -18,16 +18,18 @@ from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 FIRST_STEPS = 12
 """The number of first steps that each write a record, because they show what is trained."""
 COUNTS = (
-    *("steps", "rows", "forwards", "backwards", "joint_backwards"),
-    *("repeated_forwards", "repeated_inputs", "no_gradient_forwards"),
+    *("steps", "rows", "elements", "forwards", "backwards", "joint_backwards"),
+    *("repeated_forwards", "repeated_inputs", "no_gradient_forwards", "generations"),
 )
 """The counts of a tally that records have. They go on where another optimizer becomes the main one.
 
+- `elements`: the numbers in the first tensors of the inputs, in the first steps alone
 - `backwards`: the backward passes that came after a forward pass
 - `joint_backwards`: the backward passes that came after several forward passes
 - `repeated_forwards`: the forward passes of the same tensor as the forward pass before, in the same step
 - `repeated_inputs`: the steps whose first tensor is the last one of the step before
 - `no_gradient_forwards`: the forward passes without gradients in training mode, as rollouts make them
+- `generations`: the evaluations in which the module writes words, one in each call
 """
 
 
@@ -35,7 +37,7 @@ class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
-        """Begin without counts for an optimizer, before it is known which module it trains."""
+        """Count for one optimizer, before it is known which module it trains."""
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
         self.optimizer = weakref.ref(optimizer, steady.end)
@@ -49,8 +51,12 @@ class Tally:
         """When the evaluation that runs now began; None while none runs."""
         self.evaluated_s = None
         """When the module was last called to evaluate."""
+        self.words = None
+        """The words of each sample in the last such call of this evaluation; None before it, and once it generates."""
         self.other_steps = 0
         """The steps of other optimizers since its last step."""
+        self.main_steps_before = 0
+        """The steps of the main optimizer before its first one."""
         self.calls = 0
         """The forward passes since the last step."""
         self.pending_rows = []
@@ -112,7 +118,8 @@ class Tally:
             self.no_gradient_forwards += module.training and not has_gradients  # as rollouts of reinforcement learning
             self.evaluated_s = monotonic()
             if self.evaluates_from_s is None:
-                self.evaluates_from_s = self.evaluated_s
+                self.evaluates_from_s, self.words = self.evaluated_s, 0
+            self._note_words(first_tensor(args or kwargs))
             return
         if self.evaluates_from_s is not None:
             self._end_evaluation(monotonic())
@@ -123,17 +130,26 @@ class Tally:
         else:  # another watched module works on the same samples, which count once; their batch has trained
             loaders.trains = True
 
+    def _note_words(self, tensor):
+        """Count an evaluation that generates: a call takes a word more than the call before, or the last word alone."""
+        if self.words is not None and tensor is not None and tensor.dim() == 2 and not tensor.dtype.is_floating_point:
+            words = int(tensor.shape[1])
+            generates = self.words > 0 and words in (1, self.words + 1)
+            self.generations += generates
+            self.words = None if generates else words
+
     def _end_evaluation(self, end_s):
         """Count the seconds of the evaluation that is over."""
         self.evaluates_s += end_s - self.evaluates_from_s
         self.evaluates_from_s = None
 
-    def on_other_step(self):
+    def on_other_step(self, is_in_turn):
         """Note that another optimizer has stepped: the last batch has trained, and calls before it were no evaluation.
 
         The generator of a GAN, for example, makes the samples with which a critic is trained several times.
+        `is_in_turn`: whether the main optimizer has stepped since that optimizer's first step.
         """
-        loaders.trains = True
+        loaders.after_other_step(is_in_turn)
         self.other_steps += 1
         if self.other_steps > 50:  # (chosen) another network is trained for a while: this one does not hang
             record_pause()
@@ -161,6 +177,7 @@ class Tally:
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
+            self.elements += tensor.numel() if tensor is not None else 0
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
             # the tensor's shape shows the samples: later calls need to look at nothing else
             key = next((name for name, value in kwargs.items() if value is tensor), None)
@@ -202,6 +219,9 @@ class Tally:
             return second_size
         if is_without_batch(inputs):
             self.why_uncounted = "the module takes single samples, or a batch without another dimension"
+            return 0
+        if tensor is not None and is_of_function(tensor):
+            self.why_uncounted = "the module is called by a function of torch.func"
             return 0
         return count
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 from tuner_inside.imports import when_imported
-from tuner_inside.inputs import is_tensor
+from tuner_inside.inputs import is_of_function, is_tensor
 from tuner_inside.records import around, errors_switch_off, record_pause
 from tuner_inside.steady_steps import steady
 
@@ -19,7 +19,7 @@ class Training:
     """What was observed of the training of this process so far."""
 
     def __init__(self):
-        """Begin before the first step."""
+        """Observe a training that has made no step yet."""
         self.steps = 0
         self.losses = {}
         """Step → the losses whose gradients that step adds up, as `DeviceNumber`: to read one now would make a step
@@ -56,6 +56,7 @@ def facts(optimizer, modules):
     optimizer_parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
         "torch": str(sys.modules["torch"].__version__),
+        "seed": sys.modules["torch"].initial_seed(),  # a random one where the script sets none
         "optimizer": type(optimizer).__name__,
         # `initial_lr` is that before a schedule, such as a warm-up, has changed it
         "learning_rate": _number(first_group.get("initial_lr", first_group.get("lr"))),
@@ -93,7 +94,7 @@ class DeviceNumber:
     """A number that may lie on a device: it is copied in the background, and read once the copy is there."""
 
     def __init__(self, tensor):
-        """Begin to copy a tensor of one number, without waiting for it."""
+        """Copy the number in a tensor from its device, without waiting for it."""
         torch = sys.modules["torch"]
         self._event = None
         # not every device has double
@@ -129,15 +130,19 @@ def _sums_by_step(readings):
 @errors_switch_off("inputs")
 def keep_input_sum(tensor):
     """Keep the sum of an input, in the first steps: ranks with the same sums train on the same samples."""
-    if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_in_graph(tensor):
+    if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_unreadable(tensor):
         total = tensor.detach().float().sum() if tensor.dtype.is_floating_point else tensor.detach().sum()
         training.inputs.setdefault(training.steps, []).append(DeviceNumber(total))
 
 
-def _is_in_graph(tensor):
-    """Return whether a tensor is on the card while a CUDA graph is captured there, so that nothing may be read."""
-    cuda = sys.modules["torch"].cuda
-    return tensor.device.type == "cuda" and cuda.is_current_stream_capturing()
+def _is_unreadable(tensor):
+    """Return whether nothing may be read of a tensor, now or later.
+
+    It is so on a card where a CUDA graph is captured, and for the tensors inside functions of `torch.func`.
+    """
+    torch = sys.modules["torch"]
+    is_in_graph = tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return is_in_graph or is_of_function(tensor)
 
 
 def observations():
@@ -174,7 +179,7 @@ def _note_loss(tensors, grad_tensors):
     """
     loss = tensors[0] if tensors else None
     are_single_numbers = all(tensor is None or tensor.numel() == 1 for tensor in (*tensors, *(grad_tensors or ())))
-    if are_single_numbers and is_tensor(loss) and not _is_in_graph(loss):
+    if are_single_numbers and is_tensor(loss) and not _is_unreadable(loss):
         training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 

@@ -21,7 +21,7 @@ class WorkerCopies:
     """Compares the first batches of an iterator of a loader."""
 
     def __init__(self, iterator):
-        """Begin before the first batch."""
+        """Find out whether a loader's workers give the same batches."""
         is_iterable = isinstance(getattr(iterator, "_dataset", None), sys.modules["torch"].utils.data.IterableDataset)
         self._workers = getattr(iterator, "_num_workers", 0) if is_iterable else 0
         self.workers = None if self._workers > 1 else 1

@@ -198,7 +198,7 @@ def _record_settings(parser, config, words):
 
 
 def _settings(config, prefix=""):
-    """Yield the path and the value of each setting; the value of a list, or of what a resolver may compute, is None."""
+    """Yield path and value of each setting of an OmegaConf config; None for a list, and for a value to be resolved."""
     if not isinstance(config._content, dict):  # a group of settings that is missing, or None
         return
     for key, node in config._content.items():

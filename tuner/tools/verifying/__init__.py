@@ -1,1 +1,0 @@
-"""`tuner verify`: whether the speeds that a study has measured still hold."""

@@ -1,1 +1,0 @@
-"""MimicKit: motion imitation with simulated characters, one case per file under its `args/`."""
