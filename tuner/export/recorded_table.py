@@ -275,7 +275,7 @@ class Table:
         return self.find(config) is not None
 
     def session_s(self, key: str | None) -> float:
-        """Return the seconds that a session, a trainer started once for many probes, takes to start.
+        """Return the seconds that a session, a trainer started once for many probes, takes to start in a replay.
 
         It is the median over the recorded starts of the session with this key. Where none is recorded, it is the median
         over all recorded starts; 0 where there are none.

@@ -233,7 +233,7 @@ def _numbers_of_too_large(trials: Sequence[TrialRecord]) -> set[int]:
 
 
 def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, float]) -> bool:
-    """Return whether the config of a trial needs as much memory as that of `limit`, which ran out.
+    """Return whether a config needs as much memory as that of `limit`, whose training ran out; it then cannot be best.
 
     1. The same config does, and so does every config on a larger rung.
     2. Where probes measured both, their peaks decide. On a smaller rung, the config must need clearly more.

@@ -73,10 +73,13 @@ def _card_memory(torch):
         return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
     class CardMemory(TorchDispatchMode):
-        """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
+        """Adds up the memory of a card that need not be there, to see how much a training would take.
+
+        It gives memory to the tensors on the card: those made there, moved there, or computed from such tensors.
+        """
 
         def __init__(self):
-            """Note which tensors lie on a card that is not there; none does yet."""
+            """Begin with an empty card."""
             super().__init__()
             self.allocator = Allocator()
             self.forced_on_card = None
