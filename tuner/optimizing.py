@@ -25,7 +25,6 @@ from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.study import Case, Config, StudySpec, Value, key_warnings, value_text
-from tuner.trainers.registry import check_program
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +80,6 @@ def open_search(
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, runs=runs)
-        check_program(bench.trainer)
         check_energy(bench.spec, bench.source)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             wanted = len(bench.devices)

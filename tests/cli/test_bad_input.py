@@ -186,12 +186,12 @@ def test_a_program_that_is_not_there(tuner: Tuner, tmp_path: Path, program: str)
     assert not list(tmp_path.glob("runs/*/probes"))
 
 
-@pytest.mark.parametrize("name", ["mimickit", "command"])
-def test_a_python_that_is_not_there(tuner: Tuner, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "case"), [("mimickit", "*pi_plus*"), ("command", "*")])
+def test_a_python_that_is_not_there(tuner: Tuner, tmp_path: Path, name: str, case: str) -> None:
     trainer = {"name": name, "python": "/nowhere/python", "root": str(pi_plus_checkout(tmp_path / "MimicKit"))}
     options = {"options": {"command": "python train.py {num_envs}"}} if name == "command" else {}
-    study = study_file(tmp_path, trainer=trainer | options, cases=["*"], devices="cpu:2")
-    for command in ("optimize", "plan", "doctor"):
+    study = study_file(tmp_path, trainer=trainer | options, cases=[case], devices="cpu:2")
+    for command in ("optimize", "plan", "doctor", "try", "record", "recover", "scale"):
         refused(tuner(command, "--study", study), "/nowhere/python")
     assert not list(tmp_path.glob("runs/*/probes"))
 

@@ -30,6 +30,7 @@ from tuner.tools.scaling import campaign, comparing
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
 from tuner.tools.scaling.comparing import Move, advice, printed_step_s
 from tuner.tools.scaling.results import Measurement, Results, ScalingRow, link_table, rate, read, table
+from tuner.trainers.registry import check_program
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
@@ -189,6 +190,7 @@ def scale(
     per_node = len(source.devices) // nodes if over_nodes else None  # None: all devices are of this machine
     counts = _counts(gpus, source, per_node)
     if bench:
+        check_program(bench.trainer)
         chosen = chosen_cases(bench, cases)[0]
         subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:

@@ -31,6 +31,7 @@ from tuner.records.urls import database_url
 from tuner.running.events import out_of_time
 from tuner.running.job import RECOVER, Budget, Workbench, chosen_cases, open_workbench, within_budget
 from tuner.running.loop import optimize, plan_recording, record_cases, recording_bench
+from tuner.running.prober import prober_on
 from tuner.store.races import RaceRuns
 from tuner.study import MOST_HOURS, Case, Config, grouped, ladder_of, literal_word
 from tuner.tools.racing import Entrant, Place, Race, Round, entrants, rounds, verdict
@@ -262,7 +263,8 @@ def failed(
     if not settings and (view is None or view.best is None):
         raise StoreError(export.no_best(case.name))
     config = _best_with(bench, case, url, settings or [])
-    with work.job_on_console(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
+    prober = prober_on(bench.source, console.print)  # nothing is started: a trial is stored with the failure
+    with work.job_on_console(console, bench, [case], url, prober) as job:
         optimize(job_of_failure(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:

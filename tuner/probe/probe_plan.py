@@ -187,10 +187,11 @@ class ProbePlan:
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return all variables of the process to start: the inherited ones and `env` with its references looked up.
 
-        Where the trainer is counted inside, the variables that begin the counting are among them.
+        Where the trainer is counted inside, the variables that begin the counting are among them. HYDRA_FULL_ERROR is,
+        too: without it, Hydra prints a hint at this variable last, in place of the exception.
         """
         variables_of_plan = {name: expanded(text, inherited) for name, text in self.env.items()}
-        variables = {**inherited, **variables_of_plan}
+        variables = {"HYDRA_FULL_ERROR": "1", **inherited, **variables_of_plan}
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from tuner.nodes.source import Nodes
 from tuner.probe.own_files import ProtectionMeans, clean_up, folders_of, warning, warning_of_saves
 from tuner.probe.run import kernel_oom_kills, run
 from tuner.running.job import Workbench
+from tuner.trainers.registry import check_program
 
 Outcome = TypeVar("Outcome")
 
@@ -190,7 +191,12 @@ def _remove_saved(slot: probe.Slot) -> None:
 
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
-    """Return a prober on the devices of a bench. Raises DeviceError when a card cannot be read."""
+    """Return a prober on the devices of a bench.
+
+    Raises TrainerError if the program that its trainer starts does not exist: another one of that name may be on the
+    PATH. Raises DeviceError when a card cannot be read.
+    """
+    check_program(bench.trainer)
     return prober_on(bench.source, say, facts=bench.facts)
 
 

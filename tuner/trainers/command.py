@@ -150,9 +150,7 @@ class CommandTrainer(Trainer):
             # with these, rich draws a running bar where there is no terminal
             bars = command_options.PRESETS["lightning"].env
             return {name: text for name, text in env.items() if bars.get(name) != text}
-        # without HYDRA_FULL_ERROR, Hydra prints a hint at this variable last, in place of the exception
-        progress = study.escaped(str(slot.progress))
-        return {"PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1", **env, "TUNER_PROGRESS": progress}
+        return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
 
     def changed_files(self, config: Config, ranks: int) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
