@@ -125,16 +125,20 @@ class Loaders:
         self.wait_s += sums.wait_s
         self._has_batch_of_next_step = sums.batches_since_step > 0
 
-    def after_other_step(self, is_in_turn):
-        """Count the batches since the last step: another optimizer than the main one has used them.
+    def has_batch_of_other(self):
+        """Return whether a batch waits that the main network has not evaluated, as where another network trains."""
+        return bool(self._pending) and not self._evaluates
 
-        Where it does not step in turn with the main one, and the main network has evaluated the last batch, it may only
-        try out what that network has learnt. Then the batches wait for a step that shows whether they train.
+    def after_other_step(self, *, is_in_turn):
+        """Count the batches since the last step, which another optimizer than the main one has used.
+
+        Where it does not train in turn with the main one, it may only try out what the main network has learnt. Then
+        the batches wait for a step that shows whether they train.
         """
-        if self._evaluates and not is_in_turn:
-            self.trains = True
-        else:
+        if is_in_turn:
             self._has_batch_of_next_step = self._count_batches()
+        else:
+            self.trains = True
 
     def after_step(self):
         """Count the batches since the last step: the main optimizer has now stepped, so the training has used them."""
