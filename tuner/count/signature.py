@@ -176,7 +176,9 @@ def _loss_difference(baseline: Signature, changed: Signature) -> Difference | No
     With another seed, the initial weights are others, and only a loss of the same sign may be another one.
     """
     steps = min(len(baseline.losses), len(changed.losses))
-    have_other_labels = any(label != other for label, other in zip(baseline.labels, changed.labels, strict=False))
+    pairs = zip(baseline.labels, changed.labels, strict=False)
+    # where one class is frequent, a batch may have no other by chance: no label shows nothing
+    have_other_labels = any(None not in pair and pair[0] != pair[1] for pair in pairs)
     if steps < 3 or have_other_labels:
         return None
     baseline_losses, changed_losses = baseline.losses[:steps], changed.losses[:steps]
