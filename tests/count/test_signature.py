@@ -82,10 +82,12 @@ def test_losses_of_other_classes_are_not_compared() -> None:
 
 
 def test_another_seed_may_begin_with_another_loss() -> None:
-    seeded, other = replace(OWN, seed=0, losses=(0.06, 0.05, 0.04)), replace(OWN, seed=1, losses=(0.11, 0.1, 0.09))
+    seeded = replace(OWN, seed=0, losses=(0.06, 0.05, 0.04), added_losses=1.0)
+    other = replace(seeded, seed=1, losses=(0.11, 0.1, 0.09))
     assert not differences(seeded, other)
     assert not differences(seeded, replace(other, losses=(-0.06, -0.05, -0.04)))
-    for changed in (replace(other, seed=0), replace(other, losses=(6.1, 6.0, 5.9))):
+    twice = replace(other, added_losses=2.0)  # as where a script accumulates gradients without dividing the losses
+    for changed in (replace(other, seed=0), replace(other, losses=(6.1, 6.0, 5.9)), twice):
         assert [difference.part for difference in differences(seeded, changed)] == ["loss"]
 
 
