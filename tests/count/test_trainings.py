@@ -51,6 +51,7 @@ COUNTED = {
     "probes_of_what_a_network_has_learnt": "loader and module",
     "one_network_with_two_optimizers": "module",
     "evaluation_with_gradients": "module",
+    "evaluation_of_single_numbers": "module",
     "loss_of_a_test_in_training_mode": "module",
     "parts_of_one_data_set": "loader and module",
     "loaders_of_their_own_for_each_epoch": "loader and module",

@@ -200,6 +200,20 @@ def evaluation_with_gradients() -> Iterator[int]:
             model(draw(320)).mean().item()
 
 
+def evaluation_of_single_numbers() -> Iterator[int]:
+    model = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for number in range(STEPS):
+        step(optimizer, model(torch.randint(50, (32, 1))).pow(2).mean())
+        yield 32
+        if number % 5 == 0:
+            model.eval()
+            with torch.no_grad():
+                for _ in range(3):
+                    model(torch.randint(50, (32, 1)))
+            model.train()
+
+
 def loss_of_a_test_in_training_mode() -> Iterator[int]:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

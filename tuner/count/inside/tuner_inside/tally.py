@@ -136,7 +136,8 @@ class Tally:
         """Count an evaluation that generates: a call takes a word more than the call before, or the last word alone."""
         if self.words is not None and tensor is not None and tensor.dim() == 2 and not tensor.dtype.is_floating_point:
             words = int(tensor.shape[1])
-            generates = self.words > 0 and words in (1, self.words + 1)
+            # inputs of a single number, such as a user's, stay so in each call
+            generates = self.words > 0 and (words == self.words + 1 or words == 1 < self.words)
             self.generations += generates
             self.words = None if generates else words
 
