@@ -48,6 +48,7 @@ COUNTED = {
     "two_networks_and_a_loader": "loader; the module takes 2 times as many inputs",
     "a_critic_that_steps_more_often": "loader; the module takes 0.3",
     "two_networks_in_turn_by_epoch": "loader",
+    "probes_of_what_a_network_has_learnt": "loader and module",
     "one_network_with_two_optimizers": "module",
     "evaluation_with_gradients": "module",
     "loss_of_a_test_in_training_mode": "module",

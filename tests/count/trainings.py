@@ -158,6 +158,25 @@ def two_networks_in_turn_by_epoch() -> Iterator[int]:
                 samples = 0
 
 
+def probes_of_what_a_network_has_learnt() -> Iterator[int]:
+    model, kept = network(), nn.Linear(4, 4)
+    optimizer, keeps = (torch.optim.SGD(one.parameters(), 0.01) for one in (model, kept))
+    for _ in range(4):
+        for given, wanted in DataLoader(TensorDataset(X[:128], Y[:128]), 32):
+            step(optimizer, cross_entropy(model(given), wanted))
+            yield 32
+        new, test = nn.Linear(4, 4), DataLoader(TensorDataset(X[128:], Y[128:]), 64)
+        for given, wanted in test:
+            with torch.no_grad():
+                features = model(given)
+            step(keeps, cross_entropy(kept(features), wanted))
+        with torch.no_grad():
+            features = model(X)
+        renewed = torch.optim.SGD(new.parameters(), 0.01)
+        for given, wanted in DataLoader(TensorDataset(features, Y), 64):
+            step(renewed, cross_entropy(new(given), wanted))
+
+
 def one_network_with_two_optimizers() -> Iterator[int]:
     model = network()
     first = torch.optim.SGD([one for one in model.parameters() if one.dim() > 1], 0.1)

@@ -186,6 +186,7 @@ class Merger:
             copies=lead.points[-1].get("loader.copies") if lead.is_fed else None,
             losses=tuple(takewhile(isfinite, losses)),
             diverges=not all(map(isfinite, losses)),
+            added_losses=_usual_growth(_totals_of_first_steps([lead], "backwards")).usual or None,
             seed=start.get("seed"),
             labels=tuple(lead.points[-1].get("loader.labels", ())) if lead.is_fed else (),
             elements_per_step=inputs and inputs.usual,

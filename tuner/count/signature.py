@@ -46,6 +46,8 @@ class Signature:
     losses: tuple[float, ...] = ()
     """The loss of each of the first steps, the mean over ranks, up to one that is not finite; empty where it cannot be
     read."""
+    added_losses: float | None = None
+    """How many losses a rank adds up in a step; None where it is not known."""
     copies: int | None = None
     """How many workers of the loader give the same samples, so that a pass has each sample as often; None where it is
     not known, or not yet."""
@@ -173,10 +175,13 @@ def _loss_difference(baseline: Signature, changed: Signature) -> Difference | No
     """Return how the mean losses of the first steps differ; None if they hardly do, or if less than three are known.
 
     None, too, where the batches have common labels, and other ones: files with a class each, read in another order.
-    With another seed, the initial weights are others, and only a loss of the same sign may be another one.
+    With another seed, the initial weights are others, and only a loss of the same sign may be another one. Where a step
+    adds up twice as many losses, the script must divide them, so that their sum is closer to the same than to twice it.
     """
     steps = min(len(baseline.losses), len(changed.losses))
-    have_other_labels = any(label != other for label, other in zip(baseline.labels, changed.labels, strict=False))
+    pairs = zip(baseline.labels, changed.labels, strict=False)
+    # where one class is frequent, a batch may have no other by chance: no label shows nothing
+    have_other_labels = any(None not in pair and pair[0] != pair[1] for pair in pairs)
     if steps < 3 or have_other_labels:
         return None
     baseline_losses, changed_losses = baseline.losses[:steps], changed.losses[:steps]
@@ -184,7 +189,11 @@ def _loss_difference(baseline: Signature, changed: Signature) -> Difference | No
     baseline_mean, changed_mean = fmean(baseline_losses), fmean(changed_losses)
     has_other_seed = None not in (baseline.seed, changed.seed) and baseline.seed != changed.seed
     # chosen: 5 % for precision and order of sums, or three times as large a loss of other weights; or 4 standard errors
-    tolerance = 2 / 3 * max(abs(baseline_mean), abs(changed_mean)) if has_other_seed else 0.05 * abs(baseline_mean)
+    added_losses = sorted((baseline.added_losses or 1.0, changed.added_losses or 1.0))
+    times_as_many = added_losses[1] / added_losses[0]
+    most_times = min(3.0, math.sqrt(times_as_many)) if times_as_many >= 1.5 else 3.0  # less is a varying number
+    of_other_weights = (1 - 1 / most_times) * max(abs(baseline_mean), abs(changed_mean))
+    tolerance = of_other_weights if has_other_seed else 0.05 * abs(baseline_mean)
     have_other_signs = has_other_seed and baseline_mean * changed_mean <= 0.0
     if have_other_signs or abs(changed_mean - baseline_mean) <= max(tolerance, 4.0 * standard_error):
         return None

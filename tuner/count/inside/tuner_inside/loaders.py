@@ -4,6 +4,7 @@ A feed is what is known of an iterator of a loader.
 """
 
 import functools
+import itertools
 import sys
 import weakref
 from math import inf
@@ -68,23 +69,24 @@ class Loaders:
         self._evaluates = False
         """Whether the module has been called to evaluate since the last batch."""
         self._training_datasets = set()
-        """The ids of the data sets that train."""
+        """The numbers of the data sets that train."""
         self._datasets_of_last_step = set()
-        """The ids of the data sets whose batches came before the last step."""
+        """The numbers of the data sets whose batches came before the last step."""
         self._evaluated_datasets = set()
-        """The ids of the data sets whose batches were evaluated since the last step, while another one waited."""
-        self._tracked_datasets = set()
-        """The ids that are dropped once their data set is gone."""
+        """The numbers of the data sets whose batches were evaluated since the last step, while another one waited."""
+        self._numbers = {}
+        """The id of a data set → its number, which no later data set gets."""
+        self._new_numbers = itertools.count()
 
-    def tracked_id(self, dataset):
-        """Return the id of a data set. It is dropped once the data set is gone: a later one may get the same id."""
-        if id(dataset) not in self._tracked_datasets:
+    def number_of(self, dataset):
+        """Return the number of a data set. Its id would not do: once it is gone, a later one may get the same id."""
+        if id(dataset) not in self._numbers:
             try:
                 weakref.finalize(dataset, self._drop_dataset, id(dataset)).atexit = False
-                self._tracked_datasets.add(id(dataset))
             except TypeError:  # a list has no weak references
-                pass
-        return id(dataset)
+                return id(dataset)
+            self._numbers[id(dataset)] = next(self._new_numbers)
+        return self._numbers[id(dataset)]
 
     def on_evaluation(self):
         """Drop the batches that an evaluation uses, because the module is now called to evaluate.
@@ -125,16 +127,20 @@ class Loaders:
         self.wait_s += sums.wait_s
         self._has_batch_of_next_step = sums.batches_since_step > 0
 
-    def after_other_step(self, is_in_turn):
-        """Count the batches since the last step: another optimizer than the main one has used them.
+    def has_batch_of_other(self):
+        """Return whether a batch waits that the main network has not evaluated, as where another network trains."""
+        return bool(self._pending) and not self._evaluates
 
-        Where it does not step in turn with the main one, and the main network has evaluated the last batch, it may only
-        try out what that network has learnt. Then the batches wait for a step that shows whether they train.
+    def after_other_step(self, *, is_in_turn):
+        """Count the batches since the last step, which another optimizer than the main one has used.
+
+        Where it does not train in turn with the main one, it may only try out what the main network has learnt. Then
+        the batches wait for a step that shows whether they train.
         """
-        if self._evaluates and not is_in_turn:
-            self.trains = True
-        else:
+        if is_in_turn:
             self._has_batch_of_next_step = self._count_batches()
+        else:
+            self.trains = True
 
     def after_step(self):
         """Count the batches since the last step: the main optimizer has now stepped, so the training has used them."""
@@ -187,9 +193,10 @@ class Loaders:
             record_pause()
 
     def _drop_dataset(self, dataset_id):
-        """Drop the id of a data set that is gone."""
-        for ids in (self._training_datasets, self._datasets_of_last_step, self._tracked_datasets):
-            ids.discard(dataset_id)
+        """Drop the number of a data set that is gone."""
+        number = self._numbers.pop(dataset_id, None)
+        for numbers in (self._training_datasets, self._datasets_of_last_step):
+            numbers.discard(number)
 
 
 class Feed:
@@ -202,7 +209,7 @@ class Feed:
         sampler = getattr(iterator, "_index_sampler", None)
         batch_size = getattr(sampler, "batch_size", None)
         has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
-        self.dataset = loaders.tracked_id(getattr(iterator, "_dataset", None))
+        self.dataset = loaders.number_of(getattr(iterator, "_dataset", None))
         self.batch_size = batch_size if has_size else None
         """The samples of a batch by the sampler; None where it makes no batches."""
         try:

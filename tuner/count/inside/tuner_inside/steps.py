@@ -120,7 +120,7 @@ def _look_at_step(optimizer):
         else:
             _begin_to_be_steady(tally, optimizer)
     else:
-        _state.main.on_other_step(is_in_turn=tally.main_steps_before < _state.main.steps)
+        _state.main.on_other_step(tally)
 
 
 def _begin_to_be_steady(tally, optimizer):

@@ -57,6 +57,8 @@ class Tally:
         """The steps of other optimizers since its last step."""
         self.main_steps_before = 0
         """The steps of the main optimizer before its first one."""
+        self.trains_alone = False
+        """Whether it has stepped on a batch that the main network had not evaluated, which a linear probe needs."""
         self.calls = 0
         """The forward passes since the last step."""
         self.pending_rows = []
@@ -143,13 +145,15 @@ class Tally:
         self.evaluates_s += end_s - self.evaluates_from_s
         self.evaluates_from_s = None
 
-    def on_other_step(self, is_in_turn):
+    def on_other_step(self, other):
         """Note that another optimizer has stepped: the last batch has trained, and calls before it were no evaluation.
 
-        The generator of a GAN, for example, makes the samples with which a critic is trained several times.
-        `is_in_turn`: whether the main optimizer has stepped since that optimizer's first step.
+        The generator of a GAN, for example, makes the samples with which a critic is trained several times. `other`:
+        the tally of that optimizer. It trains in turn with the main one if it goes on after a main step, and if its
+        network does not always learn from what the main network has evaluated.
         """
-        loaders.after_other_step(is_in_turn)
+        other.trains_alone = other.trains_alone or loaders.has_batch_of_other()
+        loaders.after_other_step(is_in_turn=other.trains_alone and other.main_steps_before < self.steps)
         self.other_steps += 1
         if self.other_steps > 50:  # (chosen) another network is trained for a while: this one does not hang
             record_pause()
