@@ -124,7 +124,7 @@ def test_a_command_that_takes_no_parameter_is_a_problem() -> None:
 def test_a_program_that_is_not_there_is_a_problem(text: str) -> None:
     _, _, found, _ = check_named_trainer(study(trainer=command(text)))
     assert (found.subject, found.level) == ("command", Severity.PROBLEM)
-    assert f"there is no program {text.split(maxsplit=1)[0]!r}; no shell runs it" in found.text
+    assert f"there is no program {text.split(maxsplit=1)[0]!r}; no shell runs it: see trainer.python and" in found.text
 
 
 def test_an_override_for_no_case_is_a_warning() -> None:

@@ -277,7 +277,7 @@ def error_with_disturbance(value: float, error: float | None, possible_loss: flo
     Args:
         value: The value, which may be the mean of several readings.
         error: Its own standard error; None, which is also returned then, where it is unknown.
-        loss: The `possible_loss` of the reading, or its mean over the readings. More readings do not reduce it, because
+        possible_loss: That of the reading, or its mean over the readings. More readings do not reduce it, because
             other programs mostly disturb all readings of a config alike.
     """
     return None if error is None else math.hypot(error, value * possible_loss / math.sqrt(2.0))

@@ -259,7 +259,8 @@ def check_named_trainer(spec: study.StudySpec, ranks: int | None = None) -> Iter
     else:
         yield fine("imports", f"what {trainer.name} imports is not known here")
     if program := trainer.missing_program():
-        yield problem("command", f"there is no program {program!r}; no shell runs it: see trainer.options")
+        where = "trainer.python and trainer.options"
+        yield problem("command", f"there is no program {program!r}; no shell runs it: see {where}")
     if ranks and ranks > 1 and not trainer.heeds_devices:
         text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
         yield warning("command", text)
