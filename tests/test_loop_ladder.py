@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
 
-from tuner.cli.special_runs import safe_rungs
+from tuner.cli.record import safe_rungs
 from tuner.export.tables import method_summary
 from tuner.probe.probe_plan import ProbePlan, Stop
 from tuner.probe.result import FailureKind, ProbeResult

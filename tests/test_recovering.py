@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, busy, failed, opened, reader, spec
 
-from tuner.cli.special_runs import safe_rungs
+from tuner.cli.record import safe_rungs
 from tuner.export.case_view import CaseView
 from tuner.export.tables import safe_rung
 from tuner.probe.probe_plan import ProbePlan, Stop

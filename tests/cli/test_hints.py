@@ -21,7 +21,7 @@ from tuner.cli.hints import (
     what_to_repair,
 )
 from tuner.cli.options import RUNS, print_written
-from tuner.cli.special_runs import safe_rungs
+from tuner.cli.record import safe_rungs
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.probe.result import Failure, FailureKind

@@ -116,9 +116,8 @@ def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequenc
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    for name, text in trainer.changed_files(
-        best, len(bench.devices)
-    ).items():  # configuration files with the best values
+    files = trainer.changed_files(best, len(bench.devices))  # configuration files with the best values
+    for name, text in files.items():
         copy = trainer.folder / copy_name(Path(name), out_dir)
         copy.write_text(text, encoding="utf-8")
         lines.append(f"wrote {copy}, which is {name} with these values")

@@ -107,6 +107,9 @@ HEAD = "TUNER_HEAD"
 """The environment variable with the name of the host where the ranks of several nodes meet."""
 NODE_RANK = "SLURM_NODEID"
 """The environment variable with the number of a node among those of a trial."""
+FULL_ERRORS = {"HYDRA_FULL_ERROR": "1"}
+"""Variables of each probe, unless the plan or the shell sets them: without this one, Hydra ends with a hint at it, and
+without the exception."""
 THREADS = "OMP_NUM_THREADS"
 """The environment variable with the number of threads of a process."""
 
@@ -187,11 +190,11 @@ class ProbePlan:
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return all variables of the process to start: the inherited ones and `env` with its references looked up.
 
-        Where the trainer is counted inside, the variables that begin the counting are among them. HYDRA_FULL_ERROR is,
-        too: without it, Hydra prints a hint at this variable last, in place of the exception.
+        Where the trainer is counted inside, the variables that begin the counting are among them, and so are those of
+        `FULL_ERRORS`.
         """
         variables_of_plan = {name: expanded(text, inherited) for name, text in self.env.items()}
-        variables = {"HYDRA_FULL_ERROR": "1", **inherited, **variables_of_plan}
+        variables = {**FULL_ERRORS, **inherited, **variables_of_plan}
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:

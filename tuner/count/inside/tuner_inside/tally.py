@@ -146,15 +146,15 @@ class Tally:
         self.evaluates_s += end_s - self.evaluates_from_s
         self.evaluates_from_s = None
 
-    def on_other_step(self, other):
+    def on_other_step(self, other_tally):
         """Note that another optimizer has stepped: the last batch has trained, and calls before it were no evaluation.
 
-        The generator of a GAN, for example, makes the samples with which a critic is trained several times. `other`:
-        the tally of that optimizer. It trains in turn with the main one if it goes on after a main step, and if its
-        network does not always learn from what the main network has evaluated.
+        The generator of a GAN, for example, makes the samples with which a critic is trained several times. The other
+        optimizer, whose tally is `other_tally`, trains in turn with the main one if it goes on after a main step, and
+        if its network does not always learn from what the main network has evaluated.
         """
-        other.trains_alone = other.trains_alone or loaders.has_batch_of_other()
-        loaders.after_other_step(is_in_turn=other.trains_alone and other.main_steps_before < self.steps)
+        other_tally.trains_alone = other_tally.trains_alone or loaders.has_batch_of_other()
+        loaders.after_other_step(is_in_turn=other_tally.trains_alone and other_tally.main_steps_before < self.steps)
         self.other_steps += 1
         if self.other_steps > 50:  # (chosen) another network is trained for a while: this one does not hang
             record_pause()
